@@ -23,7 +23,7 @@ from rl_operator.kube.kinds import (
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.names import APPLIED_ANNOTATION
 from rl_operator.kube.perform import perform
-from rl_operator.kube.plan import Action, Conflict, Delete, Plan, Wanted, plan
+from rl_operator.kube.plan import Action, Apply, Conflict, Delete, Plan, Wanted, plan
 from rl_operator.state import observe
 
 Reference = tuple[str, str]
@@ -150,6 +150,7 @@ class Applier:
 
         Raises:
             ApiConflictError: an object was created or changed since it was observed.
+            ApiHookError: a webhook does not answer. What stops pods is done all the same.
         """
         self._keep(key, wanted, settled=settled)
         wanted = [each for each in wanted if not self._is_trusted(key, each)]
@@ -204,18 +205,37 @@ class Applier:
         return {(child.kind, child.meta.name): child for child in children}
 
     def _perform(self, key: Key, todo: Plan, done: list[Action]) -> Stall | None:
+        """Perform what can be done; return the refusal of the first action that failed, if any.
+
+        After a failed write only pods are stopped: all else may rely on it. After a failed deletion
+        everything goes on.
+
+        Raises:
+            ApiHookError: the first action that failed has met a webhook that does not answer.
+        """
+        failed: tuple[Action, ApiRefusedError | ApiHookError] | None = None
+        blocked = False
         for action in todo.actions:
+            if blocked and not (isinstance(action, Apply) and action.stops):
+                continue
             if isinstance(action, Delete):  # before it: a failed request may have deleted it
                 self._verified[key].pop((action.kind.name, action.name), None)
             try:
                 perform(self._cluster, key.namespace, action)
-            except ApiRefusedError as error:
-                return _refused(action, error)
+            except (ApiRefusedError, ApiHookError) as error:
+                failed = failed or (action, error)
+                blocked = blocked or not isinstance(action, Delete)
             except ApiConflictError:
                 self._existing.add(key)
                 raise
-            done.append(action)
-        return None
+            else:
+                done.append(action)
+        if failed is None:
+            return None
+        doing, cause = failed
+        if isinstance(cause, ApiHookError):
+            raise cause
+        return _refused(doing, cause)
 
     def _trusted_seconds(self) -> float:
         return self._trust_seconds * max(1.0, len(self._at_rest) / KEPT_IN_PACE)

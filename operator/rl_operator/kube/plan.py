@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_operator.kube.kinds import WRITTEN, Kind
+from rl_operator.kube.kinds import PYTORCH_JOB, SAMPLER_POOL, WORKLOAD, WRITTEN, Kind
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.names import APPLIED_ANNOTATION
 from rl_operator.kube.subset_diff import contains
@@ -55,6 +55,11 @@ class Apply:
     kind: Kind
     manifest: Manifest
 
+    @property
+    def stops(self) -> bool:
+        """Whether it only takes pods away: it relies on no other object."""
+        return self.kind == SAMPLER_POOL and self.manifest["spec"].get("admitted") == 0
+
     def __str__(self) -> str:
         return f"apply {self.kind.name} {self.manifest['metadata']['name']}"
 
@@ -101,6 +106,9 @@ def plan(
 ) -> Plan:
     """Compare the objects that should exist with those that do.
 
+    What stops pods and gives back their quota comes first. Other deletions come last, so that a
+    pool stays until the one that replaces it exists.
+
     Args:
         wanted: in the order in which they are created.
         unwanted: our own objects that should be deleted.
@@ -124,7 +132,18 @@ def plan(
         if child.meta.owner_uid == owner_uid and child.meta.deleted_at is None:
             kind, meta = KINDS[child.kind], child.meta
             actions.append(Delete(kind=kind, name=meta.name, uid=meta.uid))
-    return Plan(actions=tuple(actions), conflicts=tuple(conflicts))
+    return Plan(actions=tuple(sorted(actions, key=_turn)), conflicts=tuple(conflicts))
+
+
+def _turn(action: Action) -> int:
+    """The place of an action among those of a plan; equals keep their order."""
+    match action:
+        case Delete(kind=kind):
+            return {PYTORCH_JOB: 0, WORKLOAD: 2}.get(kind, 4)
+        case Apply(stops=True):
+            return 1
+        case _:
+            return 3
 
 
 def _creation(wanted: Wanted) -> Create:

@@ -134,13 +134,16 @@ def _stopping(status_input: StatusInput, after: RLJobStatus) -> Headline:
     pods = snapshot.trainer_pods(after.attempt) if resumed else snapshot.all_pods
     names = sorted(pod.name for pod in pods if pod.remains)
     left = ", ".join(names[:5]) or ("its PyTorchJob" if resumed else "the pools' Deployments")
+    stall = status_input.stall
     due = parse_time(after.operation.deadline) if after.operation else None
+    cause = stall.message if stall is not None else status_input.blocked_reason
     if due is not None and status_input.now > due:
         trouble = next(filter(None, (pool.trouble for pool in snapshot.pools)), "")
         message = f"These pods did not terminate by {format_time(due)}: {left}. "
         message += trouble or "Check their nodes."
-        return Headline("Suspending", "PodsNotStopping", message, "Stalled")
-    return Headline("Suspending", "Stopping", f"Waiting for {left} to terminate.")
+        return Headline("Suspending", "PodsNotStopping", f"{message} {cause}".strip(), "Stalled")
+    message = f"Waiting for {left} to terminate. {cause}".strip()
+    return Headline("Suspending", "Stopping", message)
 
 
 def _before_start(status_input: StatusInput) -> Headline:

@@ -8,7 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from rl_operator.apply.applier import Applier
-from rl_operator.kube.api_errors import ApiConflictError, ApiUnavailableError
+from rl_operator.kube.api_errors import (
+    ApiConflictError,
+    ApiHookError,
+    ApiRefusedError,
+    ApiUnavailableError,
+    ClusterError,
+)
 from rl_operator.kube.api_requests import Manifest
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Key, Kind
@@ -297,3 +303,81 @@ def test_a_change_is_applied_only_to_the_version_that_was_seen() -> None:
             owner_uid="owner",
         )
     assert server.objects["SamplerPool", "job-main"]["spec"] == {"a": 2}
+
+
+class Refusing(Server):
+    """Fails with an error for requests that begin with any of some texts."""
+
+    def __init__(self, *manifests: Manifest, error: type[ClusterError], fails: list[str]) -> None:
+        super().__init__(*manifests)
+        self.error, self.fails = error, fails
+
+    def _try(self, request: str) -> None:
+        if any(request.startswith(text) for text in self.fails):
+            self.asked.append(f"failed {request}")
+            doing = "POST /api/v1/namespaces/ns/configmaps/job-spec"
+            raise self.error(doing=doing, status=403, message="no")
+
+    def create(self, kind: Kind, manifest: Manifest, *, manager: str = "") -> Manifest:
+        self._try(f"create {kind.name}")
+        return super().create(kind, manifest, manager=manager)
+
+    def apply(
+        self, kind: Kind, manifest: Manifest, *, manager: str, subresource: str = ""
+    ) -> Manifest:
+        self._try(f"apply {kind.name}")
+        return super().apply(kind, manifest, manager=manager, subresource=subresource)
+
+    def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        self._try(f"delete {kind.name}")
+        super().delete(kind, namespace, name, uid=uid)
+
+
+TRAINER, STRAY = a_manifest("PyTorchJob", "job-1"), a_manifest("NetworkPolicy", "stray")
+ADMITTED, HELD = POOL | {"spec": {"admitted": 2}}, POOL | {"spec": {"admitted": 0}}
+STOPPED = ["delete PyTorchJob", "apply SamplerPool"]
+FAILING: dict[str, tuple[list[str], list[str]]] = {
+    "a creation": (["create ConfigMap"], [*STOPPED, "failed create ConfigMap"]),
+    "a pool's change": (
+        ["apply SamplerPool"],
+        ["delete PyTorchJob", "failed apply SamplerPool"],
+    ),
+    "a deletion": (
+        ["delete"],
+        [
+            "failed delete PyTorchJob",
+            "apply SamplerPool",
+            "create ConfigMap",
+            "failed delete NetworkPolicy",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("error", [ApiRefusedError, ApiHookError])
+@pytest.mark.parametrize(("fails", "asked"), FAILING.values(), ids=FAILING.keys())
+def test_what_fails_keeps_no_pods_from_being_stopped(
+    fails: list[str], asked: list[str], error: type[ClusterError]
+) -> None:
+    server = Refusing(TRAINER, ADMITTED, STRAY, error=error, fails=fails)
+    seen = children(server, "PyTorchJob", "SamplerPool", "NetworkPolicy")
+    applier = Applier(server)
+
+    def make() -> str:
+        made = applier.make(
+            KEY,
+            wanted=[Wanted(manifest=CONFIG), Wanted(manifest=HELD)],
+            unwanted=[seen["PyTorchJob", "job-1"], seen["NetworkPolicy", "stray"]],
+            observed=seen,
+            owner_uid="owner",
+        )
+        assert made.stall is not None
+        return made.stall.message
+
+    if error is ApiHookError:
+        with pytest.raises(ApiHookError):
+            make()
+    else:
+        first = next(each for each in asked if each.startswith("failed"))
+        assert make().startswith(f"The API server refused to {first.removeprefix('failed ')}")
+    assert [each for each in server.asked if not each.startswith("get")] == asked

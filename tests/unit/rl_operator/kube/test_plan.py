@@ -29,7 +29,7 @@ from tests.unit.rl_operator.builders import (
 from tests.unit.rl_operator.model_cluster import ModelCluster
 
 JOB = a_job_object()
-GROUPS = [
+GROUPS: list[list[dict[str, Any]]] = [
     [{"name": "main"}],
     [{"name": "main", "template": {"autoscaling": {"minReplicas": 3}}}, {"name": "other"}],
     [{"name": "other", "template": {"engine": {"args": ["--x"]}}}],
@@ -90,6 +90,33 @@ def test_the_first_pass_creates_everything_in_order() -> None:
         "create NetworkPolicy job",
         "create SamplerPool job-main",
         "create PyTorchJob job-1",
+    ]
+
+
+def test_what_stops_pods_and_gives_back_quota_comes_first_and_other_deletions_last() -> None:
+    cluster = ModelCluster()
+    settle(cluster, a_job_in(GROUPS[1], 1, ended=False), run_trainer=True)
+    edited: list[dict[str, Any]] = [{"name": "other", "template": {"maxConcurrentGroups": 5}}]
+    queued = a_job_in(edited, 1, ended=True)
+    assert queued.spec is not None
+    snapshot = cluster.snapshot(queued)
+    wanted = desired.wanted(
+        snapshot,
+        queued.spec,
+        checked=True,
+        run_trainer=False,
+        images=IMAGES,
+        admitted={"other": 0},
+    )
+    place = Child(kind="Workload", meta=a_meta("rlop-job", owner_uid=RUN), raw={})
+    unwanted = [*desired.unwanted(snapshot, queued.spec), place]
+    actions = plan(wanted, unwanted, observed=snapshot.children, owner_uid=RUN).actions
+    assert [str(action) for action in actions] == [
+        "delete PyTorchJob job-1",
+        "apply SamplerPool job-other",
+        "delete Workload rlop-job",
+        f"create ConfigMap {names.spec_config('job', queued.spec, 'other')}",
+        "delete SamplerPool job-main",
     ]
 
 

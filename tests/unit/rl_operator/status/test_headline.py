@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -378,3 +379,24 @@ def test_changing_client_errors_do_not_change_the_status() -> None:
     first = compute(a_status_input(reading=Reading(store=DOWN, bucket=REACHED)))
     other = Reach("False", "StateStoreUnreachable", "db:27017: timed out")
     assert compute(a_status_input(first, Reading(store=other, bucket=REACHED))) == first
+
+
+@pytest.mark.parametrize(
+    "what",
+    [{"stall": Stall(reason="ChildRefused", message="Why.")}, {"blocked_reason": "Why."}],
+    ids=["refused", "a webhook is away"],
+)
+@pytest.mark.parametrize(
+    ("status", "rest"),
+    [(STARTED, "to terminate."), (STARTED.model_copy(update={"operation": LATE}), "their nodes.")],
+    ids=["in time", "late"],
+)
+def test_a_stopping_job_says_what_else_stands_in_its_way(
+    what: dict[str, Any], status: RLJobStatus, rest: str
+) -> None:
+    job = a_job_object(status, suspend=True)
+    snapshot = a_snapshot(job=job, **AT_WORK)
+    after = compute(a_status_input(snapshot=snapshot, decision=Wait(why="Stopping"), **what))
+    ready = find(after.conditions, "Ready")
+    assert ready is not None
+    assert ready.message.endswith(f"{rest} Why.")
