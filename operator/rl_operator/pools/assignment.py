@@ -111,17 +111,16 @@ def decide(snapshot: PoolSnapshot, *, now: float) -> Allocation:
 def _kept(snapshot: PoolSnapshot, *, others_wait: bool, now: float) -> tuple[AssignmentStatus, ...]:
     """Holders that keep the pool.
 
-    A job that was edited and can no longer share with those before it must ask again.
+    A job that was edited and can no longer share with the others must ask again. Only one that has
+    not begun can be edited so: those that have begun come first.
     """
-    pool, jobs = snapshot.pool, {job.meta.uid: job for job in snapshot.served}
-    kept: list[AssignmentStatus] = []
-    for holder in pool.holders:
-        job, before = jobs.get(holder.uid), [jobs[each.uid] for each in kept]
-        if job is None or not _keeps(job, pool, others_wait=others_wait, now=now):
-            continue
-        if not engine_sharing.conflict(job, before):
-            kept.append(holder)
-    return tuple(kept)
+    pool, kept = snapshot.pool, list[Job]()
+    for job in sorted(snapshot.served, key=lambda job: not job.started):
+        keeps = _keeps(job, pool, others_wait=others_wait, now=now)
+        if keeps and not engine_sharing.conflict(job, kept):
+            kept.append(job)
+    uids = {job.meta.uid for job in kept}
+    return tuple(holder for holder in pool.holders if holder.uid in uids)
 
 
 def _next(snapshot: PoolSnapshot, queue: Sequence[Job], *, now: float) -> tuple[Job, ...]:

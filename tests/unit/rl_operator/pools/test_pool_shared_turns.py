@@ -144,13 +144,40 @@ def test_queue_order_holds_for_a_run_that_cannot_share() -> None:
     assert turns.served == ["a", "d", "b"]
 
 
+def edit(turns: Turns, name: str, **training: object) -> None:
+    """Change a job's section ``training``; None removes a field."""
+    edited = turns.api.objects[(kinds.RLJOB.name, name)]
+    merged = edited["spec"]["training"] | training
+    edited["spec"]["training"] = {key: value for key, value in merged.items() if value is not None}
+    turns.api.touch(edited, spec=True)
+    turns.settle()
+
+
+def begin(turns: Turns, name: str) -> None:
+    """A job's first attempt begins."""
+    begun = turns.api.objects[(kinds.RLJOB.name, name)]
+    begun["status"]["attempt"] = 1
+    turns.api.touch(begun)
+
+
+@pytest.mark.parametrize(("edited", "begun"), [("a", "b"), ("b", "a")])
+def test_edit_of_a_job_that_has_not_begun_takes_nothing_from_one_that_has(
+    edited: str, begun: str
+) -> None:
+    turns = some()
+    ask(turns, "a", "b")
+    begin(turns, begun)
+    edit(turns, edited, lora=None)
+    assert turns.holders == (begun,)
+    turns.say(edited)
+    turns.settle()
+    assert "without spec.training.lora" in turns.pool["status"]["waiting"][0]["why"]
+
+
 def test_edited_job_that_cannot_share_any_more_releases_the_pool() -> None:
     turns = some()
     ask(turns, "a", "b")
-    edited = turns.api.objects[(kinds.RLJOB.name, "b")]
-    del edited["spec"]["training"]["lora"]
-    turns.api.touch(edited, spec=True)
-    turns.settle()
+    edit(turns, "b", lora=None)
     assert turns.holders == ("a",)
     turns.say("b")
     turns.settle()
