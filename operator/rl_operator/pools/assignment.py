@@ -116,8 +116,8 @@ def _kept(snapshot: PoolSnapshot, *, others_wait: bool, now: float) -> tuple[Ass
     """
     pool, kept = snapshot.pool, list[Job]()
     for job in sorted(snapshot.served, key=lambda job: not job.started):
-        keeps = _keeps(job, pool, others_wait=others_wait, now=now)
-        if keeps and not engine_sharing.conflict(job, kept):
+        stays = _keeps(job, pool, others_wait=others_wait, now=now)
+        if stays and engine_sharing.keeps(job, kept):
             kept.append(job)
     uids = {job.meta.uid for job in kept}
     return tuple(holder for holder in pool.holders if holder.uid in uids)

@@ -17,9 +17,10 @@ from rl_operator.validation.refusals import of_spec, of_template
 
 def of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec, rules: JobRules) -> Stall | None:
     """The stall of a pool that jobs share; None where there is none."""
-    job = snapshot.job
-    if job is not None and job.spec is None:
-        return Stall.of(_invalid(job, "status.assignment.job"))
+    for job in snapshot.served:  # its pods cannot be rendered without any of them
+        if job.spec is None:
+            first = job is snapshot.job
+            return Stall.of(_invalid(job, "status.assignment.job" if first else "status.beside"))
     # One by one: a later check relies on what an earlier one would refuse.
     refusals = chain(
         of_template("spec.template", spec.template, rules),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 
@@ -174,6 +176,25 @@ def test_edit_of_a_job_that_has_not_begun_takes_nothing_from_one_that_has(
     assert "without spec.training.lora" in turns.pool["status"]["waiting"][0]["why"]
 
 
+@pytest.mark.parametrize("unread", ["a", "b"])
+def test_unreadable_spec_takes_the_pool_from_nobody(unread: str) -> None:
+    turns = some()
+    ask(turns, "a", "b")
+    place = (kinds.DEPLOYMENT.name, POOL)
+    before = copy.deepcopy(turns.api.objects[place]["spec"])
+    edit(turns, unread, steps="many")
+    assert turns.holders == ("a", "b")
+    assert turns.api.objects[place]["spec"] == before, "the pods of both go on"
+    conditions = {each["type"]: each for each in turns.pool["status"]["conditions"]}
+    assert conditions["Stalled"]["reason"] == "JobInvalid"
+    assert f"'{unread}': The spec of this RLJob is not valid" in conditions["Stalled"]["message"]
+    ask(turns, "c")
+    assert turns.holders == ("a", "b")
+    edit(turns, unread, steps=60)
+    assert turns.holders == ("a", "b")
+    assert "Stalled" not in {each["type"] for each in turns.pool["status"]["conditions"]}
+
+
 def test_edited_job_that_cannot_share_any_more_releases_the_pool() -> None:
     turns = some()
     ask(turns, "a", "b")
@@ -215,6 +236,7 @@ def a_run(name: str, *, lora: bool = True, precision: str = "BF16", experts: str
 
 
 ADAPTERS, WHOLE, FLOATS = a_run("one"), a_run("whole", lora=False), a_run("f", precision="FP32")
+UNREAD = dataclasses.replace(a_run("unread"), spec=None, spec_error="no")
 MERGED = a_run("merged", experts="Adapted")
 OBSTACLES: list[tuple[Job, list[Job], int, str]] = [
     (WHOLE, [], 1, ""),
@@ -222,6 +244,7 @@ OBSTACLES: list[tuple[Job, list[Job], int, str]] = [
     (ADAPTERS, [a_run("two")], 1, "spec.maxRuns of the pool is 1"),
     (WHOLE, [ADAPTERS], 2, "without spec.training.lora a run has the engines for itself"),
     (ADAPTERS, [WHOLE], 2, "RLJob whole has no spec.training.lora: it has the engines for itself"),
+    (ADAPTERS, [UNREAD], 2, "the spec of RLJob unread cannot be read"),
     (MERGED, [], 1, ""),
     (
         MERGED,
