@@ -95,11 +95,11 @@ class ReaderPods:
             log.info("a reader could not be annotated: %s", error)
 
     def delete(self, place: Place) -> None:
-        """Delete a reader's pod, if it exists."""
+        """Delete a reader's pod, if it exists and is the operator's."""
         self._delete(POD, place[0], rendered.name(place[1]))
 
     def delete_policy(self, namespace: str) -> None:
-        """Delete the NetworkPolicy of a namespace without readers, if it exists."""
+        """Delete the NetworkPolicy of a namespace without readers, if it is ours."""
         self._delete(NETWORK_POLICY, namespace, rendered.PREFIX)
 
     def existing(self, namespaces: tuple[str, ...]) -> list[Place]:
@@ -119,7 +119,7 @@ class ReaderPods:
             ReaderDownError: the pod is somebody else's.
         """
         meta = Meta.parse(raw)
-        if meta.labels.get(COMPONENT_LABEL) != rendered.COMPONENT:
+        if not _is_ours(meta):
             message = f"A pod {pod.name} exists that is not the operator's."
             raise ReaderDownError(NOT_RUNNING, message)
         stamp = wanted["metadata"]["annotations"][APPLIED_ANNOTATION]
@@ -128,8 +128,13 @@ class ReaderPods:
 
     def _delete(self, kind: Kind, namespace: str, name: str) -> None:
         raw = self._cluster.get(kind, namespace, name)
-        if raw is not None:
-            self._cluster.delete(kind, namespace, name, uid=raw["metadata"]["uid"])
+        meta = Meta.parse(raw) if raw is not None else None
+        if meta is not None and _is_ours(meta):
+            self._cluster.delete(kind, namespace, name, uid=meta.uid)
+
+
+def _is_ours(meta: Meta) -> bool:
+    return meta.labels.get(COMPONENT_LABEL) == rendered.COMPONENT
 
 
 def starting(place: Place) -> ReaderDownError:

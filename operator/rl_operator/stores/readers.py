@@ -16,7 +16,12 @@ from pydantic import BaseModel
 
 from rl_contracts import reader as protocol
 from rl_contracts.errors import RLError
-from rl_operator.kube.api_errors import ApiConflictError, ClusterError
+from rl_operator.kube.api_errors import (
+    ApiConflictError,
+    ApiHookError,
+    ApiRefusedError,
+    ClusterError,
+)
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.settings import Images
 from rl_operator.render import reader as rendered
@@ -148,22 +153,32 @@ class Readers:
         """Delete the readers that nobody has asked for a while.
 
         Raises:
-            ClusterError: the API server did not delete one; the next sweep tries again.
+            ClusterError: the API server did not delete one; the next sweep tries again. A refusal
+                ends no sweep: the others have been deleted.
         """
         oldest = self._clock() - IDLE_SECONDS
         with self._lock:
             idle = [item for item in self._readers.items() if item[1].asked_at < oldest]
+        refused: ClusterError | None = None
         for place, reader in idle:
-            with reader.lock:  # a request that comes meanwhile waits, and creates the pod again
-                reader.address = ""
-                self._pods.delete(place)
-                with self._lock:
-                    others = self._readers.keys() - {place}
-                if place[0] not in {namespace for namespace, _ in others}:
-                    self._pods.delete_policy(place[0])
-                with self._lock:
-                    if reader.asked_at < oldest:
-                        del self._readers[place]
+            try:
+                self._remove(place, reader, oldest=oldest)
+            except (ApiRefusedError, ApiHookError) as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    def _remove(self, place: Place, reader: _Reader, *, oldest: float) -> None:
+        with reader.lock:  # a request that comes meanwhile waits, and creates the pod again
+            reader.address = ""
+            self._pods.delete(place)
+            with self._lock:
+                others = self._readers.keys() - {place}
+            if place[0] not in {namespace for namespace, _ in others}:
+                self._pods.delete_policy(place[0])
+            with self._lock:
+                if reader.asked_at < oldest:
+                    del self._readers[place]
 
     def adopt(self, namespaces: tuple[str, ...]) -> None:
         """Know the readers that exist, so that they are deleted if nobody asks them."""

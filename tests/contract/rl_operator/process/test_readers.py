@@ -12,7 +12,9 @@ import pytest
 from rl_contracts.reader import PORT, RUNS, RunsAnswer, RunsRequest
 from rl_contracts.reader import token as token_of
 from rl_operator.kube import kinds
+from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.api_requests import Manifest
+from rl_operator.kube.kinds import Kind
 from rl_operator.render import reader as rendered
 from rl_operator.stores import reader_key
 from rl_operator.stores.reader_pods import ReaderDownError
@@ -133,6 +135,34 @@ def test_reader_that_nobody_asks_is_deleted(world: World) -> None:
     another.sweep()
     assert pods(world) == []
     assert world.cluster.get(kinds.NETWORK_POLICY, world.namespace, rendered.PREFIX) is None
+
+
+def test_sweep_leaves_the_pod_of_another_and_goes_on_after_a_refusal(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets, clock = ("theirs", "first", "second"), Clock()
+    theirs = rendered.name("theirs")
+    world.apply("v1", "Pod", theirs, spec={"containers": [{"name": "x", "image": "x"}]})
+    readers = readers_of(world, clock)
+    for secret in secrets:
+        with pytest.raises(ReaderDownError):
+            readers.ask((world.namespace, secret), RUNS, RunsRequest(runs=()), RunsAnswer)
+    delete = world.cluster.delete
+
+    def refuse_first(kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        if name == rendered.name("first"):
+            raise ApiRefusedError(doing="DELETE", status=403, message="a policy")
+        delete(kind, namespace, name, uid=uid)
+
+    clock.now += IDLE_SECONDS + 1.0
+    with monkeypatch.context() as refused:
+        refused.setattr(world.cluster, "delete", refuse_first)
+        with pytest.raises(ApiRefusedError):
+            readers.sweep()
+    assert [pod["metadata"]["name"] for pod in pods(world)] == [rendered.name("first")]
+    readers.sweep()
+    assert pods(world) == []
+    assert world.cluster.get(kinds.POD, world.namespace, theirs) is not None
 
 
 def test_reader_of_another_image_is_replaced(world: World) -> None:
