@@ -216,7 +216,7 @@ class JobReconciler:
         """Keep a job whose spec cannot be read as it is, or stop it."""
         decision = unrenderable_job.decide(snapshot)
         stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
-        self._children.stop(snapshot, gate)
+        made = self._children.stop(snapshot, gate)
         self.queueing.update_workload(gate)
         status_input = StatusInput(
             snapshot=snapshot, decision=decision, stall=stall, hold=gate.hold, now=self.now()
@@ -224,20 +224,20 @@ class JobReconciler:
         wait = self._reporter.report(status_input).wait
         if decision is not None:
             return SOON_SECONDS
-        if rests_on_absence(snapshot.job):
+        if rests_on_absence(snapshot.job) or made.hindered:
             return STALLED_SECONDS
         return wait if wait < RESYNC_SECONDS else None
 
     def _finish(self, snapshot: JobSnapshot) -> float:
         """Clean up after a finished job, and delete it once ``ttlSecondsAfterFinished`` is over."""
         self.inputs.stop_polling(snapshot.key)
-        self._children.clear(snapshot)
+        cleared = self._children.clear(snapshot)
         if snapshot.job.spec is not None:
             deletion.settle_finalizer(self.cluster, snapshot, snapshot.job.spec, checked=False)
-        made = self.queueing.finish(snapshot)
+        marked = self.queueing.finish(snapshot)
         wait = self._reporter.report(StatusInput(snapshot=snapshot, now=self.now())).wait
         wait = min(wait, self._expire(snapshot))
-        if made.blocked_reason or made.stall is not None:  # the Workload is written later
+        if cleared.blocked_reason or marked.hindered:  # the rest is written later
             wait = min(wait, STALLED_SECONDS)
         return deadlines.after_end(snapshot, wait)
 

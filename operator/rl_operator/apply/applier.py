@@ -41,6 +41,11 @@ class Made:
     blocked_reason: str = ""
     """Why an object cannot be written for now."""
 
+    @property
+    def hindered(self) -> bool:
+        """Whether anything stands in the way of the rest."""
+        return self.stall is not None or bool(self.blocked_reason)
+
     @classmethod
     def blocked(cls, error: ApiHookError) -> Made:
         """Nothing was done, because a webhook does not answer."""

@@ -65,12 +65,8 @@ class JobChildApplier:
             gone = objects.of_job_not_wanted(snapshot.job.meta, gate.spec)
             unwanted += observe.named(self.cluster, snapshot.key, gone)
         settled = is_settled(snapshot, wanted)
-        try:
-            made = self._apply(snapshot, wanted, unwanted, settled=settled)
-        except ApiHookError as error:
-            log.warning("not made: %s", error)
-            return Made.blocked(error)
-        if not made.done and made.stall is None:
+        made = self._apply(snapshot, wanted, unwanted, settled=settled)
+        if not made.done and not made.hindered:
             self.applier.rested(snapshot.key, source)
         return made
 
@@ -107,23 +103,21 @@ class JobChildApplier:
         job = snapshot.job
         if job.spec is None or job.suspended or not snapshot.pools:
             return
-        try:
-            made = self._apply(snapshot, desired.sampler_configs(job.meta, job.spec), [])
-        except ApiHookError as error:
-            log.warning("not made: %s", error)
-            return
+        made = self._apply(snapshot, desired.sampler_configs(job.meta, job.spec), [])
         if made.stall is not None:
             log.warning("not made: %s", made.stall.message)
 
-    def clear(self, snapshot: JobSnapshot) -> None:
+    def clear(self, snapshot: JobSnapshot) -> Made:
         """Delete what a finished job does not need.
 
         Samplers that stay keep their ConfigMaps: a later release may read one of another name.
         """
-        spec, wanted = snapshot.job.spec, []
+        spec = snapshot.job.spec
+        made = self._apply(snapshot, [], desired.unwanted(snapshot, spec))
         if spec is not None and snapshot.samplers_stay:
-            wanted = desired.sampler_configs(snapshot.job.meta, spec)
-        self._apply(snapshot, wanted, desired.unwanted(snapshot, spec))
+            configs = desired.sampler_configs(snapshot.job.meta, spec)
+            made = made.then(self._apply(snapshot, configs, []))
+        return made
 
     def _apply(
         self,
@@ -133,14 +127,18 @@ class JobChildApplier:
         *,
         settled: bool = False,
     ) -> Made:
-        made = self.applier.make(
-            snapshot.key,
-            wanted=wanted,
-            unwanted=unwanted,
-            observed=snapshot.children,
-            owner_uid=snapshot.job.meta.uid,
-            begun=snapshot.job.status.observed_generation >= 0,
-            settled=settled,
-        )
+        try:
+            made = self.applier.make(
+                snapshot.key,
+                wanted=wanted,
+                unwanted=unwanted,
+                observed=snapshot.children,
+                owner_uid=snapshot.job.meta.uid,
+                begun=snapshot.job.status.observed_generation >= 0,
+                settled=settled,
+            )
+        except ApiHookError as error:
+            log.warning("not made: %s", error)
+            return Made.blocked(error)
         self.events.record(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
         return made

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.documents.run import Outcome
+from rl_operator.apply.requeue import STALLED_SECONDS
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests.contract.rl_operator.jobs.silent_webhook import silent_webhook
@@ -20,7 +22,7 @@ from tests.contract.rl_operator.jobs.test_queue import (
     decide,
     workload,
 )
-from tests.contract.rl_operator.jobs.test_suspend import at_work, end_pod, suspend
+from tests.contract.rl_operator.jobs.test_suspend import at_work, end_pod, refuse, suspend
 from tests.contract.rl_operator.world import World
 from tests.kube import kueue
 from tests.waiting import until
@@ -124,3 +126,39 @@ def test_a_suspended_job_leaves_its_queue(queue: World) -> None:
         look(queue, job)
         assert queue.condition_now(job, "Suspended")
         assert queue.cluster.get(kinds.WORKLOAD, queue.namespace, NAME) is None
+
+
+def test_a_finished_job_expires(world: World) -> None:
+    job = at_work(world)
+    world.make_job(lifecycle={"cleanupPolicy": "None"})
+    outcome = Outcome(kind="Succeeded", reason="Trained", message="All steps.")
+    world.write_run(str(world.status(job)["runId"]), step=60, steps=60, outcome=outcome)
+    world.end_trainer("job-1", "Succeeded", exit_code=0)
+    assert world.settle(job)["phase"] == "Succeeded"
+    assert world.operator is not None
+    with webhook_away(world):
+        world.apiserver.kubectl("-n", world.namespace, "delete", "configmap", "--all")
+        assert world.operator.jobs.reconcile(job) == STALLED_SECONDS
+        world.make_job(lifecycle={"cleanupPolicy": "None", "ttlSecondsAfterFinished": 0})
+        world.operator.jobs.reconcile(job)
+    assert world.cluster.get(kinds.RLJOB, world.namespace, job.name) is None
+
+
+def test_a_job_whose_edit_is_refused_obeys_its_eviction_and_is_reported(
+    queue: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The webhook for changes of pools does not answer, so that they cannot be held back."""
+    job = admitted_and_at_work(queue)
+    refuse(queue, job, monkeypatch)
+    queue.settle(job)
+    label = ("label", "samplerpool", "job-main", "tried=yes", "--dry-run=server")
+    tried: Callable[[], str] = lambda: (  # noqa: E731 - one line tells it
+        queue.apiserver.kubectl("-n", queue.namespace, *label, check=False).stderr
+    )
+    with silent_webhook(queue, kinds.SAMPLER_POOL, ["UPDATE"], try_out=tried):
+        decide(queue, kueue.evicted(workload(queue)))
+        assert queue.operator is not None
+        for _ in range(3):
+            queue.operator.jobs.reconcile(job)
+        assert queue.objects(kinds.PYTORCH_JOB) == []
+        assert queue.condition_now(job, "Evicted")
