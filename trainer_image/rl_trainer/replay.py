@@ -54,6 +54,7 @@ def replay(
         # The earlier trainer may have ended between its commit and what follows it.
         first = run.latest if batch.step == run.step else batch.metrics
         _train_again(job, work, progress, batch, first=first)
+        job.heartbeat.advance()
         job.stores.batches.mark(batch, BatchState.TRAINED, metrics=first)
         job.stores.tasks.retire(batch.tasks)
         made(batch)
