@@ -136,8 +136,8 @@ class Follower:
             case AssessSamples():
                 self._work.assess()
                 return  # a step with the same rollouts follows
-            case TrainStep(step=step, batch=batch):
-                self._work.train(step=step, batch=batch)
+            case TrainStep(step=step, batch=batch, rates=rates):
+                self._work.train(step=step, batch=batch, rates=rates)
             case ScoreSamples(temperature=temperature):
                 self._work.score(temperature=temperature)
         self._work.reader.forget()

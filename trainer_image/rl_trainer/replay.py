@@ -18,7 +18,7 @@ from rl_contracts.errors import IntegrityError, Refusal, RefusedError
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_trainer.algorithm.groups import temperature_fault
 from rl_trainer.algorithm.samples import Sample, batch_samples, digest
-from rl_trainer.algorithm.step_metrics import Circumstances, as_first_made, step_metrics
+from rl_trainer.algorithm.step_metrics import Circumstances, as_first_made, rates, step_metrics
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.distributed.rank_commands import TrainStep
 from rl_trainer.distributed.share import ShareReader
@@ -89,7 +89,12 @@ def _train_again(
         take(job.team, work, samples, purpose="Train", step=batch.step)
     except DamagedError as error:
         raise IntegrityError(f"batch {batch.id} (step {batch.step}): {error}") from error
-    update = job.team.call(TrainStep(step=batch.step), lambda: work.train(step=batch.step))
+    # The manifest's rates differ where its number of steps was raised since.
+    made_with = None if first is None else rates(first)
+    update = job.team.call(
+        TrainStep(step=batch.step, rates=made_with),
+        lambda: work.train(step=batch.step, rates=made_with),
+    )
     work.reader.forget()
     work.learner.carry(batch)
     circumstances = Circumstances(

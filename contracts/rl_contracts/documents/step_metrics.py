@@ -109,6 +109,8 @@ class StepMetrics(Record):
     """Temperature of the MaxEnt estimator; None for other estimators."""
     value_loss: float | None = None
     """Loss of the critic; None without a critic."""
+    critic_learning_rate: float | None = None
+    """None without a critic, and in documents of earlier releases."""
     experts: dict[str, float] = Field(default_factory=dict)
     """Numbers about the routers of layers with experts (trainer: algorithm/routing.py); empty for
     models without experts."""

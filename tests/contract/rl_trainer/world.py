@@ -32,6 +32,7 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.files.model_folder import ModelFolder, ModelLocation
 from rl_trainer import attempt, inputs
+from rl_trainer.algorithm import step_metrics
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.algorithm.samples import Sample, batch_samples
 from rl_trainer.distributed import rendezvous
@@ -241,11 +242,15 @@ class World:
         return Learner(policy, self.spec, teacher=teacher, adapter=adapter, world=alone)
 
     def uninterrupted(self) -> dict[str, Tensor]:
-        """Weights of a trainer that trains the lineage's batches without ever stopping."""
+        """Weights of a trainer that trains the lineage's batches without ever stopping.
+
+        At the rates that the run recorded, since its number of steps may have been raised.
+        """
         learner = self.first_learner()
         torch.use_deterministic_algorithms(True)
         for batch in self.stores.batches.lineage(self.run.head_batch):
-            learner.update(self.samples(batch), step=batch.step)
+            rates = None if batch.metrics is None else step_metrics.rates(batch.metrics)
+            learner.update(self.samples(batch), step=batch.step, rates=rates)
         if learner.policy.adapter is not None:
             return weights.snapshot(learner.policy, precision="FP32")
         return {

@@ -15,7 +15,7 @@ from rl_contracts.documents.task import Cause
 from rl_contracts.staleness import staleness
 from rl_trainer.algorithm.drops import total as total_drops
 from rl_trainer.algorithm.losses.ratios import MAX_LOG_RATIO
-from rl_trainer.algorithm.step_totals import Update
+from rl_trainer.algorithm.step_totals import Rates, Update
 from rl_trainer.phases import WAIT
 
 HAPPENED_ONCE = (
@@ -119,6 +119,7 @@ def step_metrics(
         entropy=update.entropy,
         tau=update.tau,
         value_loss=update.value_loss,
+        critic_learning_rate=update.critic_learning_rate,
         experts=update.experts,
         response_tokens_mean=tokens / count,
         wait_seconds=circumstances.wait_seconds,
@@ -131,6 +132,11 @@ def step_metrics(
         policy_version=circumstances.policy_version,
         replayed=circumstances.replayed,
     )
+
+
+def rates(metrics: StepMetrics) -> Rates:
+    """The learning rates with which a step was made."""
+    return Rates(policy=metrics.learning_rate, critic=metrics.critic_learning_rate)
 
 
 def as_first_made(metrics: StepMetrics, first: StepMetrics) -> StepMetrics:

@@ -30,6 +30,15 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Learning rates of a step's updates."""
+
+    policy: float
+    critic: float | None = None
+    """None without a critic, and of steps that an earlier release made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """What one training step did. Without a policy update (critic warm-up) its numbers are 0."""
 
@@ -63,6 +72,8 @@ class Update:
     """``routing.figures`` of the step's first pass; empty without experts."""
     value_loss: float | None = None
     """Mean over the critic's updates."""
+    critic_learning_rate: float | None = None
+    """None without a critic."""
     gpus: tuple[GpuUse, ...] = ()
     """By rank; empty on processors."""
     values: dict[int, Tensor] = field(default_factory=dict, compare=False)

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.step_totals import Rates
 
 Purpose: TypeAlias = Literal["Train", "Assess", "Score"]
 """What samples are taken for, which decides what of them each rank reads."""
@@ -58,6 +59,8 @@ class TrainStep:
     step: int
     batch: str = ""
     """Id of the batch with which tokens' values are stored; empty: a step that is made again."""
+    rates: Rates | None = None
+    """With which a step is made again; None: those of the manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

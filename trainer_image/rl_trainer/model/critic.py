@@ -109,14 +109,17 @@ class Critic:
             self._module, self._microbatches(samples), self._values, world=self._world
         )
 
-    def update(self, samples: Sequence[Sample], *, step: int) -> float:
+    def rate(self, *, step: int) -> float:
+        """Learning rate of the updates that make step ``step`` by the manifest's schedule."""
+        return optimizer.learning_rate(self._options, step=step, steps=self._training.total_steps)
+
+    def update(self, samples: Sequence[Sample], *, step: int, rate: float) -> float:
         """Train on what came of the step's samples; returns the mean loss of its updates.
 
         Raises:
             TrainingFailedError: loss or gradient is not finite; that update was not made.
         """
         section = self._section
-        rate = optimizer.learning_rate(self._options, step=step, steps=self._training.total_steps)
         optimizer.set_rate(self.optimizer, rate)
         if section.value_clip is not None:
             samples = [

@@ -24,7 +24,7 @@ from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.objective import Terms
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.algorithm.step_totals import Gap, Tally, Update
+from rl_trainer.algorithm.step_totals import Gap, Rates, Tally, Update
 from rl_trainer.distributed.rank_commands import Purpose
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
@@ -96,32 +96,36 @@ class Learner:
         self._policy_waits = 0 if section is None else section.warmup_steps
         policy.module.train()
 
-    def update(self, samples: Sequence[Sample], *, step: int) -> Update:
-        """Make training step ``step`` (≥ 1): a deterministic function of weights and samples.
+    def update(self, samples: Sequence[Sample], *, step: int, rates: Rates | None = None) -> Update:
+        """Make training step ``step`` (≥ 1): a deterministic function of weights, samples, rates.
 
         Each of its updates divides a sum over its tokens by numbers of the whole update, so that
         neither packing nor the number of microbatches changes it.
+
+        Args:
+            samples: of the step.
+            step: its number.
+            rates: of a step that is made again, since the manifest's may have changed; None, also
+                for the critic's: those of the manifest.
 
         Raises:
             TrainingFailedError: loss or gradient is not finite; that update was not made.
             OutOfMemoryError: the GPU had no memory left; the weights may be half updated.
         """
         with self._explaining(f"step {step}"):
-            return self._make(samples, step=step)
+            return self._make(samples, step=step, rates=self._rates(rates, step=step))
 
-    def _make(self, samples: Sequence[Sample], *, step: int) -> Update:
+    def _make(self, samples: Sequence[Sample], *, step: int, rates: Rates) -> Update:
         started, phases = self._clock(), Phases(self._clock)
         # Dropout of adapters depends on seed, step and rank alone: a replayed step repeats it,
         # and so do ranks that compute the same tokens together.
         torch.manual_seed(self.training.seed * 1_000_003 + step + (self.world.token_rank << 48))
-        rate = optimizers.learning_rate(
-            self.training.optimizer, step=step, steps=self.training.total_steps
-        )
-        optimizers.set_rate(self.optimizer, rate)
+        optimizers.set_rate(self.optimizer, rates.policy)
         value_loss = None
         if self.models.critic is not None:
+            assert rates.critic is not None
             with phases.of(CRITIC):
-                value_loss = self.models.critic.update(samples, step=step)
+                value_loss = self.models.critic.update(samples, step=step, rate=rates.critic)
         planned = self._plan(samples, step=step) if step > self._policy_waits else []
         with phases.of(ANNOTATE):
             samples = model_outputs.annotated(self.models, samples, proximal=len(planned) > 1)
@@ -133,7 +137,7 @@ class Learner:
                 if number < first_pass:
                     tally.values |= {chosen[place]: value for place, value in values.items()}
         update = dataclasses.replace(
-            self._summary(tally, rate=rate, seconds=self._clock() - started),
+            self._summary(tally, rates=rates, seconds=self._clock() - started),
             value_loss=value_loss,
             mfu=self._utilization(samples, planned, seconds=phases.seconds[UPDATE]),
             phases=phases.take(),
@@ -141,6 +145,16 @@ class Learner:
         )
         self._advance(samples, update, step=step)
         return update
+
+    def _rates(self, given: Rates | None, *, step: int) -> Rates:
+        options, steps = self.training.optimizer, self.training.total_steps
+        rates = given or Rates(policy=optimizers.learning_rate(options, step=step, steps=steps))
+        critic = self.models.critic
+        if critic is None:
+            return Rates(policy=rates.policy)
+        if rates.critic is not None:
+            return rates
+        return Rates(policy=rates.policy, critic=critic.rate(step=step))
 
     def carry(self, batch: Batch) -> None:
         """Take over what the batch that was trained holds for the next ones; on rank 0."""
@@ -332,13 +346,14 @@ class Learner:
                 return sample
         return None
 
-    def _summary(self, tally: Tally, *, rate: float, seconds: float) -> Update:
+    def _summary(self, tally: Tally, *, rates: Rates, seconds: float) -> Update:
         algorithm, number = self._algorithm, max(1, len(tally.losses))
         with_kl = algorithm.divergence is not None
         return Update(
             loss=sum(tally.losses) / number,
             gradient_norm=sum(tally.norms) / max(1, len(tally.norms)),
-            learning_rate=rate,
+            learning_rate=rates.policy,
+            critic_learning_rate=rates.critic,
             clip_fraction=tally.mean(objective.CLIPPED),
             correction_weight=tally.mean(objective.KEPT, default=1.0),
             gap=tally.gap,

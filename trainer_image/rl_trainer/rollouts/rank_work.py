@@ -10,7 +10,7 @@ from rl_contracts.stores.rollouts import RolloutStore
 from rl_trainer.algorithm.assessment import Assessment
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.algorithm.samples import Sample, with_tokens
-from rl_trainer.algorithm.step_totals import Gap, Update
+from rl_trainer.algorithm.step_totals import Gap, Rates, Update
 from rl_trainer.distributed.rank_commands import Purpose, TakeSamples
 from rl_trainer.distributed.share import ShareReader
 from rl_trainer.distributed.team import Team
@@ -90,14 +90,15 @@ class RankWork:
                 wrong |= dict.fromkeys(rollouts, f"an image cannot be read: {error}")
         return wrong
 
-    def train(self, *, step: int, batch: str = "") -> Update:
+    def train(self, *, step: int, batch: str = "", rates: Rates | None = None) -> Update:
         """Make a training step; see ``Learner.update``.
 
         Args:
             step: the training step.
             batch: under whose id the tokens' values are written; empty: they were before.
+            rates: see ``Learner.update``.
         """
-        update = self.learner.update(self._samples, step=step)
+        update = self.learner.update(self._samples, step=step, rates=rates)
         if batch and self._writer is not None:
             self._writer.submit(self._samples, update.values, batch=batch)
         return dataclasses.replace(update, values={})

@@ -33,7 +33,7 @@ from rl_trainer import __main__, inputs
 from rl_trainer import attempt as trainer_attempt
 from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.algorithm.step_totals import Update
+from rl_trainer.algorithm.step_totals import Rates, Update
 from rl_trainer.checkpoint import base_model, parts
 from rl_trainer.checkpoint.saved import Saved, State, put_back
 from rl_trainer.context import uploads
@@ -158,10 +158,12 @@ def _attempt(
     __main__.main()
 
 
-def _die_at_the_second_step(self: RankWork, *, step: int, batch: str = "") -> Update:
+def _die_at_the_second_step(
+    self: RankWork, *, step: int, batch: str = "", rates: Rates | None = None
+) -> Update:
     if step == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    return TRAIN(self, step=step, batch=batch)
+    return TRAIN(self, step=step, batch=batch, rates=rates)
 
 
 def _die_in_the_second_checkpoint(dies: Death) -> None:

@@ -193,6 +193,39 @@ def test_a_suspended_run_goes_on_to_a_raised_number_of_steps(
     world.check_lineage()
 
 
+@pytest.mark.parametrize("critic", [False, True], ids=["policy", "critic"])
+def test_steps_are_trained_again_at_their_first_rates_after_steps_was_raised(
+    critic: bool, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optimizer = {"learningRate": 0.01, "schedule": "Linear"}
+    world = make_world(steps=4, checkpoint={"everySteps": 100}, optimizer=optimizer)
+    values = world.spec.model_dump(by_alias=True)
+    if critic:
+        valued = {"estimator": {"kind": "GAE"}, "critic": {"learningRate": 0.02}}
+        values["algorithm"] = {"groupSize": 4, "offPolicy": {"maxStaleness": 2}} | valued
+    with sampling(TestSampler(world.stores, RUN)):
+        with pytest.raises(Crashed), crashing_at("training: step 3", monkeypatch):
+            attempt(world, values)
+        values["training"]["steps"] = 8
+        assert attempt(world, values) == 0
+    lines = world.newest("metrics.jsonl").splitlines()
+    again = [StepMetrics.model_validate_json(line) for line in lines]
+    assert [step.replayed for step in again] == [True] * 2 + [False] * 6
+    left = [1 - step / steps for step, steps in enumerate([4, 4] + [8] * 6, start=1)]
+    assert [step.learning_rate for step in again] == [0.01 * share for share in left]
+    assert [step.critic_learning_rate for step in again] == [
+        0.02 * share if critic else None for share in left
+    ]
+    world.check_lineage()
+
+
+def attempt(world: World, values: dict[str, Any]) -> int:
+    """An attempt with another manifest; its exit code."""
+    world.spec = world.spec.model_validate(values)
+    world.write_mounts()
+    return world.attempt()
+
+
 @pytest.mark.soak
 def test_a_batch_beyond_sixteen_mebibytes_is_trained_and_replayed(
     stores: Stores,

@@ -11,7 +11,7 @@ import pytest
 
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.algorithm.step_totals import Update
+from rl_trainer.algorithm.step_totals import Rates, Update
 from rl_trainer.model.learner import Learner
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
@@ -23,7 +23,9 @@ def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what
     """Have one step meet a loss or a gradient that is not finite, once the last one is durable."""
     update, accumulate = Learner.update, Learner._accumulate
 
-    def spoiled(self: Learner, samples: Sequence[Sample], *, step: int) -> Update:
+    def spoiled(
+        self: Learner, samples: Sequence[Sample], *, step: int, rates: Rates | None = None
+    ) -> Update:
         if step == at:
             until(
                 lambda: world.run.durable and world.run.durable.step == at - 1,
@@ -32,7 +34,7 @@ def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what
             if what == "loss":
                 first = dataclasses.replace(samples[0], advantage=math.inf)
                 samples = [first, *samples[1:]]
-        return update(self, samples, step=step)
+        return update(self, samples, step=step, rates=rates)
 
     def accumulated(self: Learner, packed: Packed, *, step: int, denominator: int) -> list[object]:
         terms = accumulate(self, packed, step=step, denominator=denominator)

@@ -20,6 +20,7 @@ from rl_trainer.algorithm.estimators import ESTIMATORS, gae
 from rl_trainer.algorithm.estimators.records import Episode, State
 from rl_trainer.algorithm.losses import value
 from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.step_totals import Rates
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import optimizer
 from rl_trainer.model.learner import Learner
@@ -146,6 +147,29 @@ def test_the_critic_starts_at_zero_and_learns_what_comes(
     assert losses[0] == pytest.approx(0.245)
     assert losses[-1] is not None
     assert losses[-1] < 0.02
+
+
+@pytest.mark.parametrize(
+    ("recorded", "used"),
+    [
+        pytest.param(None, Rates(policy=0.005, critic=0.01), id="by the manifest"),
+        pytest.param(Rates(policy=0.3, critic=0.1), Rates(policy=0.3, critic=0.1), id="recorded"),
+        pytest.param(Rates(policy=0.3), Rates(policy=0.3, critic=0.01), id="of an earlier release"),
+    ],
+)
+def test_a_step_that_is_made_again_has_its_recorded_rates(
+    recorded: Rates | None, used: Rates, make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    schedule = {"learningRate": 0.01, "schedule": "Linear"}
+    learner = make_learner(
+        algorithm=algorithm(learningRate=0.02), training={"steps": 4, "optimizer": schedule}
+    )
+    update = learner.update(with_returns(make_samples()), step=2, rates=recorded)
+    assert Rates(policy=update.learning_rate, critic=update.critic_learning_rate) == used
+    critic = learner.models.critic
+    assert critic is not None
+    assert {group["lr"] for group in learner.optimizer.param_groups} == {used.policy}
+    assert {group["lr"] for group in critic.optimizer.param_groups} == {used.critic}
 
 
 def test_warm_up_trains_the_critic_alone(
