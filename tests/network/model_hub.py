@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -25,6 +25,8 @@ class ModelHub:
     """Nobody else may write."""
     failures: int = 0
     """So many requests are answered by 503 first."""
+    uploading: Callable[[], object] = lambda: None
+    """Called before a file is taken."""
     url: str = ""
     private: dict[str, bool] = field(default_factory=dict)
     """By repository."""
@@ -48,6 +50,7 @@ class ModelHub:
             return 404, b'{"error": "no such repository"}'
         if match["verb"] == "commit":
             return self._commit(match["repo"], body)
+        self.uploading()
         asked = json.loads(body)["files"]
         regular = [
             {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in asked

@@ -178,6 +178,7 @@ def _attempt(
         weights_folder=env.weights_folder,
         team=team,
     )
+    heartbeat.watch(team.check)  # from the start: reading data may take longer than ranks wait
     log.info("run %s: epoch %d, from step %d", env.run, run.epoch, run.step)
     with heartbeat, endpoint.serving(env.listen_port, page=lambda: job.figures.page):
         outcome = _outcome(job, run)

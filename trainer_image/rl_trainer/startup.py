@@ -50,7 +50,6 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
     base = base or base_model.places(job, run)
     job = base_model.pinned(job, base)
     learner, limits = _models(job, base)
-    job.heartbeat.watch(job.team.check)
     _check_vocabulary(job, run)
     model_digests.check(job, run, commit=base.model.commit)
     if learner.trains:

@@ -44,9 +44,11 @@ def push(job: Job, model: Uploaded, *, step: int) -> None:
     """Commit a model's files to the repository's main branch; its other files stay.
 
     They come from the bucket, by way of this pod's disk. Whoever does so again with the same files
-    changes nothing.
+    changes nothing. While files are transferred the other ranks are pinged, and SIGTERM ends the
+    push: the next attempt writes the model and pushes again. A commit that has begun is not left.
 
     Raises:
+        TerminatedError: SIGTERM came before the commit.
         RefusedError, StoreUnavailableError: as ``make_repository``.
         IntegrityError, ObjectMissingError, DiskFullError: as ``artifacts.download``.
     """
@@ -54,15 +56,17 @@ def push(job: Job, model: Uploaded, *, step: int) -> None:
     if name is None:
         return
     job.heartbeat.say(f"pushing the final model to {name}")
-    job.heartbeat.check()  # a trainer that was replaced leaves it to its successor
     api, message = _apis(job), f"Run {job.run}: {step} steps"
-    with tempfile.TemporaryDirectory(dir=job.folder) as folder:
-        artifacts.download(
-            job.stores.objects,
-            Path(folder),
-            prefix=model.prefix,
-            manifest_sha256=model.manifest_sha256,
-            fetched=job.heartbeat.advance,
+    # A transfer that SIGTERM left alone may still write there.
+    with tempfile.TemporaryDirectory(dir=job.folder, ignore_cleanup_errors=True) as folder:
+        job.heartbeat.during(
+            lambda: artifacts.download(
+                job.stores.objects,
+                Path(folder),
+                prefix=model.prefix,
+                manifest_sha256=model.manifest_sha256,
+                fetched=job.heartbeat.advance,
+            )
         )
         added = _uploaded(job, Path(folder), api)
         commit = _asked(
@@ -80,7 +84,8 @@ def _uploaded(job: Job, folder: Path, api: Callable[[], HfApi]) -> list[CommitOp
         for path in sorted(folder.iterdir())
     ]
     for file in added:
-        _asked(job, "writing to", partial(_upload, api, name, file))
+        send = partial(_upload, api, name, file)
+        job.heartbeat.during(partial(_asked, job, "writing to", send))
         job.heartbeat.advance()
     return added
 

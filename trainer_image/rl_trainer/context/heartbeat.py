@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from rl_contracts.retention.samplers import forget_ended
 from rl_contracts.stores.connect import Stores
@@ -16,10 +16,13 @@ from rl_trainer.errors import TerminatedError
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 BEAT_SECONDS = 2.0
 ADVANCE_SECONDS = 20.0
 """Progress within a phase is recorded at most this often: each record changes the job's status."""
 LOG_SECONDS = 10.0
+SAFE_SECONDS = 0.5
+"""Between safe points while a long call lasts."""
 SWEEP_SECONDS = 4.0
 SWEEP_PAUSES = 5.0
 """A sweep lists the claims of all samplers; the pause after it is this many times as long."""
@@ -116,6 +119,22 @@ class Heartbeat:
     def wait(self, seconds: float) -> None:
         """Sleep, after SIGTERM too."""
         self._ended.wait(seconds)
+
+    def during(self, call: Callable[[], T]) -> T:
+        """Make a long call on a thread of its own, with safe points before and while it lasts.
+
+        Returns what it returns, and raises what it raises. Where a safe point raises, the call is
+        left alone and ends with the process, so nothing may depend on how far it came.
+        """
+        self.check()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="long-call")
+        try:
+            called = executor.submit(call)
+            while not wait([called], timeout=SAFE_SECONDS).done:
+                self.check()
+            return called.result()
+        finally:
+            executor.shutdown(wait=False)
 
     def _beat(self) -> None:
         next_sweep = self._clock() + SWEEP_SECONDS

@@ -49,6 +49,8 @@ class Places:
     """The run has steps, as ``SourceReader``."""
     recorded: Mapping[tuple[Split, str], str] = field(default_factory=dict)
     """Digest of the records by split and name of a source, for those that a run has begun with."""
+    safe_point: Callable[[], None] = lambda: None
+    """Called after each record; what it raises ends the reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +151,13 @@ def _read_source(
         )
     path = places.folder / f"{wanted.split}-{source.name}"
     path.unlink(missing_ok=True)
-    return reader, revision, Spool(path, examples)
+    return reader, revision, Spool(path, _watched(examples, places.safe_point))
+
+
+def _watched(examples: Iterator[Example], safe_point: Callable[[], None]) -> Iterator[Example]:
+    for example in examples:
+        yield example
+        safe_point()
 
 
 def _showing(

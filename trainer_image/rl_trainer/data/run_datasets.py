@@ -38,6 +38,7 @@ def read_data(
         RefusedError: a source is missing, malformed or changed, or names an unknown scorer; or an
             option asks for more steps than a new run has.
         FencedOutError, StoreUnavailableError: as the stores raise them.
+        TerminatedError: SIGTERM came; raised between two records.
     """
     section = job.spec.data
     places = Places(
@@ -53,6 +54,7 @@ def read_data(
         pinned=pinned(run),
         begun=run.step > 0,
         recorded=recorded(run),
+        safe_point=job.heartbeat.check,
     )
     datasets = fetch_datasets(section, places, compares=job.spec.compares)
     if section.rollouts is not None:

@@ -20,7 +20,7 @@ Purpose: TypeAlias = Literal["Train", "Assess", "Score"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchModels:
-    """Download the models and check their files, each rank for itself; always the first command."""
+    """Download the models and check their files, each rank for itself; first of all but pings."""
 
     spec: str
     """The manifest's spec as JSON, with the number of steps filled in."""

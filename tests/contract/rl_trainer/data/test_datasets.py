@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from rl_trainer.data.dataset import Dataset, Split
 from rl_trainer.data.fetch import Places, fetch_datasets
 from rl_trainer.data.hub import HubClient
 from rl_trainer.data.run_datasets import recorded
+from rl_trainer.distributed.team import Team
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN
@@ -85,6 +87,18 @@ def refusal(places: Places, source: dict[str, Any]) -> str:
     assert refused.value.refusal.field == "spec.data.train[0].uri"
     assert refused.value.refusal.remedy
     return f"{refused.value.refusal.reason}: {refused.value.refusal.message}"
+
+
+def test_other_ranks_are_pinged_while_records_are_read(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading them may take longer than ranks wait for a command."""
+    pings = itertools.count()
+    monkeypatch.setattr(Team, "check", lambda _: next(pings))
+    world = make_world()
+    world.stores.objects.put(f"{world.stores.objects.prefix}test.jsonl", b"{")
+    assert world.attempt() == 2  # before any model is loaded
+    assert next(pings) == len(ROWS)
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pytest
 from rl_contracts import env
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from rl_trainer.distributed.team import Team
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
@@ -19,6 +21,8 @@ from tests.network.model_hub import ModelHub, serving
 
 REPOSITORY = "org/sums"
 TOKEN = "hf_verysecret"
+UNPINGED_SECONDS = 5.0
+"""Only a push that pings nobody waits for so long."""
 
 
 @dataclass
@@ -77,6 +81,43 @@ def test_the_final_model_is_pushed_once_over_faults(
     files = len(hub.files[REPOSITORY])
     # Each file that is fetched from the bucket, and each that is sent.
     assert (advanced["download"], advanced["_uploaded"]) == (files, files)
+
+
+def test_other_ranks_are_pinged_while_a_file_is_pushed(
+    hub: ModelHub, world: HubWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push may take longer than ranks wait for a command."""
+    waiting, pinged = threading.Event(), threading.Event()
+
+    def ping(_: Team) -> None:
+        if waiting.is_set():
+            pinged.set()
+
+    def uploading() -> None:
+        waiting.set()
+        pinged.wait(UNPINGED_SECONDS)
+
+    monkeypatch.setattr(Team, "check", ping)
+    hub.uploading = uploading
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    assert pinged.is_set()
+    assert hub.commits == [f"Run {RUN}: 2 steps"]
+
+
+def test_sigterm_ends_a_push_and_the_next_attempt_pushes_again(
+    hub: ModelHub, world: HubWorld
+) -> None:
+    terminated = threading.Event()
+    hub.uploading = terminated.set
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt(terminated) == 143
+        assert (world.run.step, world.run.outcome, hub.commits) == (2, None, [])
+        hub.uploading = bool
+        assert world.attempt() == 0
+    assert world.outcome.kind == "Succeeded"
+    assert hub.commits == [f"Run {RUN}: 2 steps"]
+    assert "model.safetensors" in hub.files[REPOSITORY]
 
 
 def test_a_token_without_write_access_is_refused_before_training(

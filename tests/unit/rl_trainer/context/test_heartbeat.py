@@ -10,6 +10,7 @@ import pytest
 
 from rl_contracts.stores.connect import Stores
 from rl_trainer.context.heartbeat import ADVANCE_SECONDS, SAMPLER_SILENT_SECONDS, Heartbeat
+from rl_trainer.errors import TerminatedError
 from tests.waiting import until
 
 AWAY = 60.0
@@ -92,3 +93,28 @@ def test_progress_is_recorded_once_and_not_with_every_heartbeat() -> None:
     assert all(after - before >= ADVANCE_SECONDS for before, after in itertools.pairwise(times)), (
         times
     )
+
+
+def test_a_long_call_gives_its_result_or_its_error() -> None:
+    heartbeat = beating(Store(away_at=""))
+    assert heartbeat.during(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        heartbeat.during(lambda: 1 // 0)
+
+
+def test_a_long_call_has_safe_points_until_one_of_them_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rl_trainer.context.heartbeat.SAFE_SECONDS", 0.001)
+    checked, released = itertools.count(1), threading.Event()
+    heartbeat = beating(Store(away_at=""))
+
+    def check() -> None:
+        if next(checked) == 3:
+            raise TerminatedError
+
+    heartbeat.watch(check)
+    with pytest.raises(TerminatedError):
+        heartbeat.during(released.wait)
+    released.set()
+    assert next(checked) == 4
