@@ -19,8 +19,9 @@ from typing import Any
 
 from benchmarks.support.result import Result, is_quick
 from rl_contracts.capacity.of_spec import setup_of
+from rl_contracts.capacity.parts import Memory
 from rl_contracts.capacity.shape import shape_of
-from rl_contracts.capacity.training import Memory, memory
+from rl_contracts.capacity.training import memory
 from rl_contracts.spec.algorithm.algorithm import TEACHER_FIELD
 from rl_contracts.spec.resources import RLJobSpec
 

@@ -17,9 +17,10 @@ from rl_contracts.capacity.engine import Options, engine_memory, options_of
 from rl_contracts.capacity.fit import STANDALONE
 from rl_contracts.capacity.host import host_memory
 from rl_contracts.capacity.of_spec import setup_of
+from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import FAMILIES, SEEING, Shape, UnknownShapeError, shape_of
 from rl_contracts.capacity.text import arithmetic, host_arithmetic, not_counted, remedies
-from rl_contracts.capacity.training import CUDA_BYTES, GIB, SPARE_SHARE, Setup, memory
+from rl_contracts.capacity.training import CUDA_BYTES, GIB, SPARE_SHARE, memory
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rl_contracts.capacity.parts import Memory
+from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import Shape
-from rl_contracts.capacity.training import SPARE_SHARE, Memory, Setup, memory
+from rl_contracts.capacity.training import SPARE_SHARE, memory
 
 GRAIN = 256
 """Chosen numbers of tokens are multiples of it, unless the longest sequence is longer."""

@@ -9,6 +9,7 @@ from typing import Literal
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.host import HostMemory, host_memory
 from rl_contracts.capacity.of_spec import NONE, setup_of
+from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.capacity.text import (
     arithmetic,
@@ -17,7 +18,7 @@ from rl_contracts.capacity.text import (
     not_counted,
     remedies,
 )
-from rl_contracts.capacity.training import GIB, SPARE_SHARE, Setup, memory
+from rl_contracts.capacity.training import GIB, SPARE_SHARE, memory
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS

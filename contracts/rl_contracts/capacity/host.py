@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from rl_contracts.capacity.activations import FULL
 from rl_contracts.capacity.mesh import part_of
+from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import Shape
-from rl_contracts.capacity.training import MOMENT_BYTES, Setup, memory, trained_parameters
+from rl_contracts.capacity.training import MOMENT_BYTES, memory, trained_parameters
 
 READERS = 4
 """Threads in which transformers reads tensors; each converts one on the host at a time."""

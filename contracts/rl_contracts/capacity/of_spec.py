@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import Shape
-from rl_contracts.capacity.training import Setup
 from rl_contracts.spec.algorithm.algorithm import CRITIC_FIELD, TEACHER_FIELD, Algorithm
 from rl_contracts.spec.parallelism import mesh_sizes
 from rl_contracts.spec.resources import RLJobSpec

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from rl_contracts.capacity.host import HostMemory
-from rl_contracts.capacity.training import GIB, Memory, Setup
+from rl_contracts.capacity.parts import Memory
+from rl_contracts.capacity.setup import Setup
+from rl_contracts.capacity.training import GIB
 
 SHOWN_FROM = 0.005
 """GiB below which a part is left out of the sum."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from rl_contracts.capacity import activations, mesh
-from rl_contracts.capacity.activations import FULL, Numbers
+from rl_contracts.capacity.activations import FULL
 from rl_contracts.capacity.other_models import TeacherPass, gathered, gathered_critic, teacher_pass
+from rl_contracts.capacity.parts import Memory
+from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import Shape
-from rl_contracts.spec.parallelism import ONE_PROCESS, MeshSizes
-from rl_contracts.spec.training.training import Precision
 
 GIB = 1 << 30
 CHUNK_LOGITS = 1 << 25
@@ -35,139 +35,6 @@ ENGINE_REST_BYTES = 2 * GIB
 memory saver does not give back. 1.71 GiB were measured, of a model of 0.5 B on an H200."""
 SPARE_SHARE = 0.08
 """Of a GPU's memory that the caching allocator may leave in pieces. An assumption as well."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """How a model is trained."""
-
-    precision: Precision = "BF16"
-    optimizer: str = "AdamW"
-    adapter_rank: int = 0
-    """Rank of LoRA on the linear layers that ``targets`` names; 0: all weights are trained."""
-    targets: tuple[str, ...] = ()
-    """Names of the layers with adapters; empty: all seven."""
-    adapt_experts: bool = False
-    """Each expert has adapters of its own, of its three matrices; whole models are published."""
-    quantization: str | None = None
-    checkpointing: bool = True
-    offload_activations: bool = False
-    offload_optimizer: bool = False
-    offload_parameters: bool = False
-    offload_reference: bool = False
-    reference: bool = False
-    """A frozen copy in float32 lies beside the policy."""
-    reference_shape: Shape | None = None
-    """Of a reference that is another model than the policy; None: it has the policy's shape."""
-    critic: bool = False
-    """A value model is trained beside the policy."""
-    critic_shape: Shape | None = None
-    """Of a critic that starts from another model than the policy; None: as the policy."""
-    uncounted: tuple[str, ...] = ()
-    """Fields that name models whose sizes are not known: they are left out of all sums."""
-    full_divergence: bool = False
-    """Whole distributions of policy and reference are compared."""
-    distributions: int = 0
-    """How many of two statistics of whole distributions are trained: entropies, divergences."""
-    microbatch_tokens: int
-    """Most tokens of a microbatch."""
-    train_vision: bool = False
-    """The vision tower is trained, too; otherwise it is frozen."""
-    longest_tokens: int
-    """Of the longest sequence, at most those of a microbatch."""
-    mesh: MeshSizes = ONE_PROCESS
-    """The processes that train, and how they divide the model."""
-    replicas_field: str = "trainer.replicas"
-    """Field of the manifest that says how many pods there are at least."""
-    cuda: bool = True
-    """The device is a GPU; False: the host's memory, without CUDA's own."""
-    turns: bool = False
-    """An engine uses the GPU by turns with the trainer, and keeps some memory."""
-
-    @property
-    def sharded(self) -> bool:
-        """Parameters lie in parts and are gathered layer by layer."""
-        return self.mesh.processes > 1 or self.offload_parameters
-
-    @property
-    def reference_in_passes(self) -> bool:
-        """The reference runs within the policy's passes; otherwise before the first of them."""
-        return self.reference and (self.full_divergence or self.reference_shape is not None)
-
-    @property
-    def rank_tokens(self) -> int:
-        """Tokens of a microbatch whose activations one process keeps."""
-        return -(-self.microbatch_tokens // self.mesh.cp)
-
-    @property
-    def without_adapters(self) -> Setup:
-        """The same for a model whose weights are all trained, as a critic's."""
-        return replace(self, adapter_rank=0, targets=(), adapt_experts=False, quantization=None)
-
-    @property
-    def numbers(self) -> Numbers:
-        """Bytes of numbers in the layers."""
-        compute = FULL if self.precision == "FP32" else 2
-        frozen = self.adapter_rank > 0
-        return Numbers(
-            compute=compute,
-            residual=compute if frozen else FULL,
-            frozen=frozen,
-            adapter_rank=self.adapter_rank,
-            targets=self.targets,
-            adapted_experts=self.adapt_experts,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Bytes of one process by part; ``at_peak`` has those that are there together."""
-
-    weights: float
-    """Masters (float32), or the frozen model's; gathered layers included."""
-    gradients: float
-    moments: float
-    update: float = 0.0
-    """Moments that offloading brings to the device for an update, those of one parameter at a time:
-    what the passes need is gone by then."""
-    reference: float = 0.0
-    critic: float = 0.0
-    """Its weights, gradients and moments."""
-    casts: float = 0.0
-    """Copies of weights in half the bytes, which autocast makes for a pass."""
-    activations: float = 0.0
-    logits: float = 0.0
-    """With the output layer's gradient."""
-    device: float = 0.0
-    """CUDA's own."""
-    host: float = 0.0
-    """In host memory instead, by offloading; no part of ``total``."""
-    moved: float = 0.0
-    """What lies in host memory while an engine has the GPU, and on the GPU otherwise: all but
-    gradients, which are let go."""
-
-    @property
-    def fixed(self) -> float:
-        """Weights, gradients and moments: what no smaller microbatch saves."""
-        return self.weights + self.gradients + self.moments + self.update
-
-    @property
-    def passes(self) -> float:
-        """What forward and backward pass need beside the rest."""
-        return self.casts + self.activations + self.logits
-
-    @property
-    def at_peak(self) -> Memory:
-        """The parts at the peak of a step: in its passes, or in the update after them."""
-        if self.update > self.passes:
-            return replace(self, casts=0.0, activations=0.0, logits=0.0)
-        return replace(self, update=0.0)
-
-    @property
-    def total(self) -> float:
-        """At the peak of a step."""
-        peak = self.at_peak
-        return peak.fixed + peak.reference + peak.critic + peak.device + peak.passes
 
 
 def memory(shape: Shape, setup: Setup) -> Memory:

@@ -20,9 +20,10 @@ from rl_contracts.capacity.choice import Choice, choose_microbatch
 from rl_contracts.capacity.engine import engine_memory
 from rl_contracts.capacity.host import host_memory
 from rl_contracts.capacity.of_spec import setup_of
+from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import Shape, shape_of
 from rl_contracts.capacity.text import PARTS
-from rl_contracts.capacity.training import GIB, SPARE_SHARE, Setup, memory
+from rl_contracts.capacity.training import GIB, SPARE_SHARE, memory
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import MOST_AUTO_TOKENS
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from rl_contracts.capacity.mesh import refusals
+from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import LatentAttention, Shape
-from rl_contracts.capacity.training import Setup, memory
+from rl_contracts.capacity.training import memory
 from rl_contracts.spec.parallelism import MeshSizes
 
 DENSE = Shape(

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.capacity.parts import Memory
+from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.capacity.text import arithmetic
-from rl_contracts.capacity.training import GIB, Memory, Setup, memory, trained_parameters
+from rl_contracts.capacity.training import GIB, memory, trained_parameters
 from rl_contracts.capacity.vision import VisionShape
 from rl_contracts.spec.parallelism import MeshSizes
 
