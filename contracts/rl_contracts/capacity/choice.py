@@ -32,14 +32,20 @@ def choose_microbatch(shape: Shape, setup: Setup, *, device_bytes: float, most: 
         device_bytes: memory of one device; ``SPARE_SHARE`` of it is left free.
         most: tokens that are not exceeded, unless the longest sequence does.
     """
+
+    def needed(tokens: int) -> Memory:
+        return memory(shape, replace(setup, microbatch_tokens=tokens))
+
     budget, longest = device_bytes * (1 - SPARE_SHARE), setup.longest_tokens
+    # What exceeds it with the fewest tokens, e.g. a critic's own microbatch, fewer cannot save.
+    bound = max(budget, needed(longest).total)
     low, high = -(-longest // GRAIN), max(-(-longest // GRAIN), most // GRAIN)
     while low < high:  # the need grows with the tokens
         middle = (low + high + 1) // 2
-        if memory(shape, replace(setup, microbatch_tokens=middle * GRAIN)).total <= budget:
+        if needed(middle * GRAIN).total <= bound:
             low = middle
         else:
             high = middle - 1
     tokens = max(low * GRAIN, longest)
-    needed = memory(shape, replace(setup, microbatch_tokens=tokens))
-    return Choice(tokens=tokens, memory=needed, fits=needed.total <= budget)
+    chosen = needed(tokens)
+    return Choice(tokens=tokens, memory=chosen, fits=chosen.total <= budget)

@@ -37,7 +37,7 @@ def setup_of(
         RefusedError: these processes do not make the manifest's mesh.
     """
     training, algorithm = spec.training, spec.algorithm
-    lora, elastic = training.lora, spec.trainer.elastic
+    critic, lora, elastic = algorithm.critic, training.lora, spec.trainer.elastic
     least = spec.trainer.replicas if elastic is None else elastic.min_replicas
     context = spec.agent.sampling.max_context_tokens
     most, tokens = min(context, longest or context), training.microbatch_tokens
@@ -61,8 +61,9 @@ def setup_of(
         offload_reference=training.offload_reference,
         reference=reference and TEACHER_FIELD not in uncounted,
         reference_shape=others.get(TEACHER_FIELD),
-        critic=algorithm.critic is not None and CRITIC_FIELD not in uncounted,
+        critic=critic is not None and CRITIC_FIELD not in uncounted,
         critic_shape=others.get(CRITIC_FIELD),
+        critic_tokens=None if critic is None else critic.max_tokens_per_microbatch,
         uncounted=uncounted,
         full_divergence=_full_divergence(algorithm),
         distributions=bool(algorithm.entropy_coefficient) + _full_divergence(algorithm),

@@ -36,6 +36,8 @@ class Setup:
     """A value model is trained beside the policy."""
     critic_shape: Shape | None = None
     """Of a critic that starts from another model than the policy; None: as the policy."""
+    critic_tokens: int | None = None
+    """Most tokens of a critic's microbatch; None: as of the policy's."""
     uncounted: tuple[str, ...] = ()
     """Fields that name models whose sizes are not known: they are left out of all sums."""
     full_divergence: bool = False
@@ -73,9 +75,16 @@ class Setup:
         return -(-self.microbatch_tokens // self.mesh.cp)
 
     @property
-    def without_adapters(self) -> Setup:
-        """The same for a model whose weights are all trained, as a critic's."""
-        return replace(self, adapter_rank=0, targets=(), adapt_experts=False, quantization=None)
+    def of_critic(self) -> Setup:
+        """The same for a critic: all of its weights are trained, in microbatches of its own."""
+        return replace(
+            self,
+            adapter_rank=0,
+            targets=(),
+            adapt_experts=False,
+            quantization=None,
+            microbatch_tokens=self.critic_tokens or self.microbatch_tokens,
+        )
 
     @property
     def numbers(self) -> Numbers:

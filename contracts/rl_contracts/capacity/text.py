@@ -91,6 +91,12 @@ def _of_passes(setup: Setup) -> list[str]:
             f"lower training.maxTokensPerMicrobatch from {setup.microbatch_tokens} (at least "
             f"{setup.longest_tokens})"
         )
+    tokens = setup.critic_tokens if setup.critic else None
+    if tokens is not None and tokens > setup.longest_tokens:
+        changes.append(
+            f"lower algorithm.critic.maxTokensPerMicrobatch from {tokens} (at least "
+            f"{setup.longest_tokens})"
+        )
     changes.append(f"lower agent.sampling.maxContextTokens from {setup.longest_tokens}")
     return changes
 

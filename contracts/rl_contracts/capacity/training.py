@@ -60,7 +60,7 @@ def memory(shape: Shape, setup: Setup) -> Memory:
         layers = 2.0 * FULL * wider if setup.sharded and not setup.offload_reference else 0.0
         phases.append(_teacher_phase(own, setup, beside, layers=layers))
     if setup.critic:
-        phases.append(_layers_phase(critic, setup.without_adapters))
+        phases.append(_layers_phase(critic, setup.of_critic))
     passes = max(phases, key=lambda phase: phase.passes)
     return replace(
         held,

@@ -31,6 +31,15 @@ def test_the_longest_sequence_is_held_though_it_does_not_fit() -> None:
     assert not choice.fits
 
 
+def test_the_policys_tokens_are_not_lowered_for_a_critic_that_does_not_fit_itself() -> None:
+    valued = replace(SETUP, critic=True)
+    own = replace(valued, critic_tokens=262_144)
+    choice = choose_microbatch(SMALL, own, device_bytes=40 * GIB, most=MOST)
+    assert not choice.fits
+    assert choice.tokens == MOST
+    assert choice.memory.total == memory(SMALL, replace(valued, microbatch_tokens=262_144)).total
+
+
 def test_the_sum_names_each_part_and_the_total() -> None:
     shown = arithmetic(memory(SMALL, SETUP))
     assert shown.startswith("weights 2.22 + gradients 2.22 + moments 4.44 + ")
@@ -40,3 +49,7 @@ def test_the_sum_names_each_part_and_the_total() -> None:
 def test_remedies_begin_with_the_cheapest() -> None:
     assert remedies(replace(SETUP, checkpointing=False)).startswith("set training.gradientCheck")
     assert "maxTokensPerMicrobatch from 8192 (at least 2048)" in remedies(SETUP)
+    valued = replace(SETUP, critic=True, critic_tokens=16_384)
+    named = "lower algorithm.critic.maxTokensPerMicrobatch from 16384 (at least 2048)"
+    assert named in remedies(valued)
+    assert named not in remedies(replace(valued, critic=False))

@@ -90,3 +90,14 @@ def test_an_elastic_trainer_is_judged_by_its_smallest_attempt(least: int, verdic
     assert known is not None
     assert known.verdict == "Fits"
     assert "minReplicas" not in known.message
+
+
+@pytest.mark.parametrize(
+    ("critic", "verdict"), [({}, "Fits"), ({"maxTokensPerMicrobatch": 131_072}, "MayNotFit")]
+)
+def test_a_critic_of_larger_microbatches_may_not_fit(critic: dict[str, Any], verdict: str) -> None:
+    given = spec(maxTokensPerMicrobatch=8192).model_dump(by_alias=True, exclude_none=True)
+    given["algorithm"] |= {"estimator": {"kind": "GAE"}, "critic": critic}
+    compared = fit(RLJobSpec.model_validate(given), SHAPE, size_gib=40, cuda=True)
+    assert compared is not None
+    assert compared.verdict == verdict

@@ -185,6 +185,13 @@ def test_the_pass_of_a_critic_beside_adapters_is_that_of_a_critic_without(
     assert beside.activations == alone.activations
 
 
+@pytest.mark.parametrize("tokens", [2048, 65_536])
+def test_a_critic_is_counted_with_its_own_microbatches(tokens: int) -> None:
+    own = of(critic=True, critic_tokens=tokens)
+    larger = max(tokens, SETUP.microbatch_tokens)
+    assert own.activations == of(critic=True, microbatch_tokens=larger).activations
+
+
 @pytest.mark.parametrize(("statistics", "each"), [(1, 20), (2, 24)])
 def test_each_trained_statistic_of_a_distribution_adds_to_its_logits(
     statistics: int, each: int
