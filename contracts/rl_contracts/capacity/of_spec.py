@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rl_contracts.capacity.setup import Setup
 from rl_contracts.capacity.shape import Shape
-from rl_contracts.spec.algorithm.algorithm import CRITIC_FIELD, TEACHER_FIELD, Algorithm
+from rl_contracts.spec.algorithm.algorithm import CRITIC_FIELD, TEACHER_FIELD
 from rl_contracts.spec.parallelism import mesh_sizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO
@@ -44,7 +44,9 @@ def setup_of(
     if training.max_tokens_per_microbatch == AUTO:
         tokens = max(tokens, most)
     uncounted = tuple(field for field in algorithm.other_models if field not in others)
-    reference = algorithm.divergence is not None and (lora is None or algorithm.distils)
+    divergence = algorithm.divergence
+    reference = divergence is not None and (lora is None or algorithm.distils)
+    full = divergence is not None and "Full" in divergence.estimators
     return Setup(
         precision=training.precision,
         optimizer=training.optimizer.kind,
@@ -65,8 +67,8 @@ def setup_of(
         critic_shape=others.get(CRITIC_FIELD),
         critic_tokens=None if critic is None else critic.max_tokens_per_microbatch,
         uncounted=uncounted,
-        full_divergence=_full_divergence(algorithm),
-        distributions=bool(algorithm.entropy_coefficient) + _full_divergence(algorithm),
+        full_divergence=full and TEACHER_FIELD not in uncounted,
+        distributions=bool(algorithm.entropy_coefficient) + full,
         train_vision=training.vision == "Trained",
         microbatch_tokens=tokens,
         longest_tokens=min(most, tokens),
@@ -78,8 +80,3 @@ def setup_of(
         cuda=cuda,
         turns=spec.colocated,
     )
-
-
-def _full_divergence(algorithm: Algorithm) -> bool:
-    divergence = algorithm.divergence
-    return divergence is not None and divergence.estimator == "Full"

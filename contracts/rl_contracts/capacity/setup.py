@@ -41,7 +41,7 @@ class Setup:
     uncounted: tuple[str, ...] = ()
     """Fields that name models whose sizes are not known: they are left out of all sums."""
     full_divergence: bool = False
-    """Whole distributions of policy and reference are compared."""
+    """Whole distributions of the policy and of a model that is counted are compared."""
     distributions: int = 0
     """How many of two statistics of whole distributions are trained: entropies, divergences."""
     microbatch_tokens: int
@@ -67,7 +67,12 @@ class Setup:
     @property
     def reference_in_passes(self) -> bool:
         """The reference runs within the policy's passes; otherwise before the first of them."""
-        return self.reference and (self.full_divergence or self.reference_shape is not None)
+        return self.reference and self.compares_states
+
+    @property
+    def compares_states(self) -> bool:
+        """States of another model, or of this one without adapters, lie beside the policy's."""
+        return self.full_divergence or self.reference_shape is not None
 
     @property
     def rank_tokens(self) -> int:

@@ -52,10 +52,11 @@ def memory(shape: Shape, setup: Setup) -> Memory:
     if setup.sharded:
         held = _with_gathered(held, own, setup, reference=reference, critic=critic)
     phases = [_layers_phase(own, setup), _logits_phase(own, setup)]
-    if setup.reference and setup.reference_shape is not None:
+    if setup.compares_states:
         tokens, compute = setup.rank_tokens, setup.numbers.compute
         beside = teacher_pass(reference, compute=compute, tokens=tokens)
         phases = [_with_states(phase, beside) for phase in phases]
+    if setup.reference_in_passes:
         wider = max(0, reference.layer_parameters - own.layer_parameters)
         layers = 2.0 * FULL * wider if setup.sharded and not setup.offload_reference else 0.0
         phases.append(_teacher_phase(own, setup, beside, layers=layers))

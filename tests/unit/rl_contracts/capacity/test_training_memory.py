@@ -73,6 +73,16 @@ def test_a_wide_teacher_runs_while_the_policys_activations_are_kept() -> None:
     assert halved.activations == few.activations
 
 
+@pytest.mark.parametrize("changes", [{"reference": True}, {"adapter_rank": 16}])
+def test_states_of_what_whole_distributions_are_compared_with_lie_beside_the_policys(
+    changes: dict[str, Any],
+) -> None:
+    """Also of the model without its adapters, which is no copy."""
+    states = 4 * SETUP.microbatch_tokens * SMALL.hidden
+    compared = of(**changes, full_divergence=True)
+    assert compared.activations - of(**changes).activations == states
+
+
 TWO_LAYERS = SMALL.outer_parameters + 2 * SMALL.layer_parameters
 
 
