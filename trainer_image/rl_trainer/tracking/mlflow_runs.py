@@ -24,6 +24,7 @@ class MLflow:
 
     name = "mlflow"
     folder: Path | None = None
+    any_order = True
 
     def __init__(self, uri: str, about: About) -> None:
         """Log to a server, which is first asked when there is something to log."""

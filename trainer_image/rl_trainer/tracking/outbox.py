@@ -30,7 +30,8 @@ class Outbox:
 
     The trainer never waits: when the queue is full the oldest entry is dropped, counted and logged.
     Entries that a tracker refuses are retried after pauses that double. Entries of earlier attempts
-    are made as the tracker takes them, so they need no room in the queue.
+    are made as the tracker takes them, so they need no room in the queue. They come before those of
+    this one; but when little time is left, after them where the tracker takes any order.
 
     Args:
         tracker: used by the thread alone.
@@ -52,7 +53,7 @@ class Outbox:
         self._changed = threading.Condition()
         self._waiting: deque[Entry] = deque()
         self._history: Iterator[Entry] = iter(())
-        """Comes before what waits."""
+        """Comes before what waits, unless the outbox is being closed."""
         self._history_left = 0
         self._lost, self._held, self._closing = 0, 0, False
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"tracking-{tracker.name}")
@@ -129,10 +130,12 @@ class Outbox:
                 return
 
     def _take(self, *, until: float | None) -> tuple[list[Entry], bool]:
-        """What is next, in order, and whether it is the last; waits for either, or for a time."""
+        """What is next, and whether it is the last; waits for either, or for a time."""
         with self._changed:
-            taken = list(islice(self._history, BATCH))
-            self._history_left -= len(taken)
+            taken: list[Entry] = []
+            if not (self._closing and self._waiting and self._tracker.any_order):
+                taken = list(islice(self._history, BATCH))
+                self._history_left -= len(taken)
             while not taken and not self._waiting and not self._closing:
                 left = None if until is None else until - self._clock()
                 if left is not None and left <= 0:

@@ -15,6 +15,7 @@ class SampleFiles:
     """Writes each step's samples to ``<step>.jsonl``."""
 
     name = "samples"
+    any_order = False
 
     def __init__(self, folder: Path) -> None:
         """Write into ``folder``."""

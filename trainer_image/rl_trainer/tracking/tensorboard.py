@@ -21,6 +21,7 @@ class TensorBoard:
     """Writes scalars, histograms and sample texts as event files."""
 
     name = "TensorBoard"
+    any_order = False
 
     def __init__(self, folder: Path) -> None:
         """Write below ``folder``."""

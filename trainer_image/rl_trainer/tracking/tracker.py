@@ -48,13 +48,15 @@ class Tracker(Protocol):
     Attributes:
         name: for logs and metrics.
         folder: files that are to be kept in the bucket; None without any.
+        any_order: a step may come after later ones.
     """
 
     name: str
     folder: Path | None
+    any_order: bool
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """Take entries, in order; raises TrackerError where that may be tried again."""
+        """Take entries; raises TrackerError where that may be tried again."""
 
     def save(self) -> None:
         """Flush what was written to the folder's files; raises TrackerError."""

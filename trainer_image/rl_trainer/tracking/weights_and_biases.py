@@ -32,6 +32,7 @@ class WeightsAndBiases:
     """
 
     name = "wandb"
+    any_order = False
 
     def __init__(
         self,

@@ -220,6 +220,7 @@ class Failing:
 
     name = "failing"
     folder: Path | None = None
+    any_order = False
 
     def __init__(self) -> None:
         self.works, self.asked = threading.Event(), threading.Event()
@@ -309,6 +310,31 @@ def test_a_slow_tracker_that_is_closed_takes_no_more_of_a_history_and_ends() -> 
     tracker.works.set()
     until(lambda: outbox._thread is not None and outbox._thread.done(), what="its thread ended")
     assert (tracker.taken, tracker.closed) == (list(range(BATCH)), True)
+
+
+@pytest.mark.parametrize(
+    ("any_order", "wanted"),
+    [
+        pytest.param(True, [*range(BATCH), 9999, *range(BATCH, 3 * BATCH)], id="any order"),
+        pytest.param(False, [*range(3 * BATCH), 9999], id="in order"),
+    ],
+)
+def test_at_the_end_new_entries_come_first_where_the_tracker_takes_any_order(
+    any_order: bool, wanted: list[int]
+) -> None:
+    tracker = Slow()
+    tracker.any_order = any_order
+    outbox = Outbox(tracker, upload=lambda _: None)
+    outbox.go_on(map(entry, range(3 * BATCH)), count=3 * BATCH)
+    until(tracker.asked.is_set, what="the tracker has the first batch")
+    outbox.put([entry(9999)])
+    with ThreadPoolExecutor(1) as executor:
+        closed = executor.submit(outbox.close, seconds=HUNG_SECONDS)
+        until(lambda: outbox._closing, what="it is being closed")
+        tracker.works.set()
+        closed.result()
+    assert tracker.taken == wanted
+    assert (outbox.behind, tracker.closed) == (0, True)
 
 
 class FailsAtTheEnd(Failing):
