@@ -101,8 +101,8 @@ class Lifecycle(Model):
     progress_deadline_seconds: Annotated[int, Field(ge=60, le=604800)] = 1800
     """Seconds without progress after which an attempt counts as failed. Progress is a training
     step, also one that is trained again after a crash, or a publication, and in long phases each
-    part: a finished prompt of an evaluation or of objective Sampling, scored samples, an uploaded
-    part of a model."""
+    part: a finished prompt of an evaluation or of objective Sampling, a record of a validation
+    under SFT, scored samples, an uploaded part of a model."""
     suspend_grace_seconds: Annotated[int, Field(ge=1, le=86400)] = 120
     """Seconds that a stopped trainer pod gets to write a checkpoint before it is killed. Read when
     the pod starts."""

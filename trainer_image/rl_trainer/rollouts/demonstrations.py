@@ -78,12 +78,14 @@ class Demonstrations(WithoutSamplers):
 
         Raises:
             RefusedError: a record cannot be trained, or under ``onBadRecord: Skip`` none can.
+            TerminatedError: SIGTERM came; nothing was stored.
         """
         started = self._job.clock()
         groups: list[Group] = []
         rollouts: list[Rollout] = []
         skipped, sequence = 0, progress.next_sequence
         while len(groups) < self._job.spec.training.prompts_per_step:
+            self._job.heartbeat.check()
             task = self._stream.task(sequence, step=progress.step)
             sequence += 1
             try:
@@ -152,6 +154,7 @@ class Demonstrations(WithoutSamplers):
         """The records of a source, and how many are left out; raises as ``collect``."""
         samples, left_out = list[Sample](), list[str]()
         for sequence, example in enumerate(dataset.examples):
+            self._job.heartbeat.check()
             task = self._task(dataset, example, sequence=sequence, step=step)
             try:
                 samples += sequences(self._rollout(task))
@@ -159,6 +162,7 @@ class Demonstrations(WithoutSamplers):
                 if not self._skips:
                     raise RefusedError(self._refusal(task, str(error))) from error
                 left_out.append(f"{task.example}: {error}")
+            self._job.heartbeat.advance()
         if not samples:
             raise RefusedError(self._refusal(task, "no record of its source can"))
         if left_out:

@@ -21,7 +21,9 @@ from tests.contract.rl_trainer.world import RUN, World
     [
         pytest.param(evaluation, {"_wait", "score"}, id="an evaluation of one policy"),
         pytest.param(sampling_run, {"_wait"}, id="sampling of one policy"),
-        pytest.param(supervised, {"score", "watched"}, id="validation losses and a final model"),
+        pytest.param(
+            supervised, {"_samples", "score", "watched"}, id="validation losses and a final model"
+        ),
     ],
 )
 def test_each_part_of_a_long_phase_is_progress(

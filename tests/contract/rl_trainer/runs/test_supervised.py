@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from rl_contracts.stores.tasks import TaskStore
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.rollouts import signals
 from tests.contract.rl_trainer.conftest import MakeWorld
-from tests.contract.rl_trainer.durability.crash import train_over_crashes
+from tests.contract.rl_trainer.durability.crash import reaching, train_over_crashes
 from tests.contract.rl_trainer.world import RUN, World
 from tests.models.tiny_model import ASSISTANT, END, TEMPLATE
 
@@ -112,6 +113,15 @@ def reference(world: World) -> tuple[dict[str, Tensor], list[float], list[float]
         losses,
         validation,
     )
+
+
+def test_sigterm_ends_a_validation_between_two_records(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, terminated = supervised(make_world), threading.Event()
+    with reaching("evaluating step 0", terminated.set, monkeypatch):
+        assert world.attempt(terminated) == 143
+    assert (world.run.step, world.evaluations, world.run.outcome) == (0, [], None)
 
 
 def test_supervised_training_equals_transformers_over_crashes(
