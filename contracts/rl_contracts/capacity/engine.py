@@ -26,6 +26,8 @@ TABLE_ROWS = 2048, 4096
 """Fewest and most requests that SGLang makes room for, unless an argument says how many, and what
 it takes for a token of each (``kv_cache_configurator.py``, ``resolve_max_num_reqs``)."""
 TABLE_BYTES = 4
+STACKS = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+"""Matrices whose adapters lie in one stack, which is made whole where one of them has any."""
 SPECULATIVE_REQUESTS = 48
 """Requests that run at a time under speculation, unless an argument says how many."""
 
@@ -170,12 +172,17 @@ def _slots(shape: Shape, section: LoRA, options: Options) -> float:
     Each adapter has a matrix on the side of the hidden states, which each GPU holds whole, and one
     on the other side, which the GPUs divide (``sglang/srt/lora/mem_pool.py``).
     """
+    targets = {name for target in section.targets for name in _stacked_with(target)}
     sides = (
         shape.hidden + (rows + columns - shape.hidden) / options.tensor
-        for rows, columns in adapted(shape, section.targets)
+        for rows, columns in adapted(shape, targets)
     )
     layers = shape.layers / options.pipeline
     return options.slots * section.rank * layers * sum(sides)
+
+
+def _stacked_with(target: str) -> tuple[str, ...]:
+    return next((stack for stack in STACKS if target in stack), (target,))
 
 
 def _numbers(shape: Shape, options: Options) -> float:

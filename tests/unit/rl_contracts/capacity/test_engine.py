@@ -90,7 +90,8 @@ def test_a_quantized_cache_holds_twice_the_tokens() -> None:
     ("lora", "arguments", "numbers"),
     [
         ({}, (), 8 * 16 * 28 * (4 * 1024 + 2 * 2048 + 2 * 1024 + 3 * (1024 + 3072))),
-        ({"targets": ["q_proj", "v_proj"]}, (), 8 * 16 * 28 * (2 * 1024 + 2048 + 1024)),
+        ({"targets": ["q_proj", "v_proj"]}, (), 8 * 16 * 28 * (3 * 1024 + 2048 + 2 * 1024)),
+        ({"targets": ["gate_proj"]}, (), 8 * 16 * 28 * 2 * (1024 + 3072)),
         ({"rank": 64, "targets": ["o_proj"]}, (), 8 * 64 * 28 * (1024 + 2048)),
         ({"targets": ["o_proj"]}, ("--tp", "4"), 8 * 16 * 28 * (1024 + 2048 // 4)),
         ({"targets": ["o_proj"]}, ("--max-loras-per-batch", "2"), 2 * 16 * 28 * (1024 + 2048)),
