@@ -66,7 +66,7 @@ class Format:
 FORMATS: dict[ToolCallFormat, Format] = {
     "Hermes": Format("hermes", ("<tool_call>",), has_unread=unread.in_tags),
     "Qwen": Format("qwen25", ("<tool_call>",), has_unread=unread.in_tags),
-    "QwenCoder": Format("qwen3_coder", ("<tool_call>", "<function="), has_unread=unread.in_blocks),
+    "QwenCoder": Format("qwen3_coder", ("<tool_call>", "<function="), has_unread=unread.in_xml),
     "Llama": Format(
         "llama3",
         ("<|python_tag|>",),
@@ -75,7 +75,7 @@ FORMATS: dict[ToolCallFormat, Format] = {
         has_unread=unread.in_json,
     ),
     "Mistral": Format("mistral", ("[TOOL_CALLS]",), has_unread=unread.in_rest),
-    "GLM": Format("glm45", ("<tool_call>",), has_unread=unread.in_blocks),
+    "GLM": Format("glm45", ("<tool_call>",), has_unread=unread.in_glm),
     "Pythonic": Format("pythonic", (), call=unread.LIST.pattern, has_unread=unread.in_lists),
     "Harmony": Format("gpt-oss", (harmony.TO_TOOL,), for_parser=harmony.for_parser, channels=True),
 }
@@ -147,7 +147,7 @@ async def parse_calls(
     offered = any(call.tool == tool.name for call in calls for tool in tools)
     if not calls or not (offered or expected.surely_calls(said)):
         return Parsed(calls=[], malformed=_malformed(said, expected, tools), text=text)
-    if expected.has_unread(said[mark or 0 :], parsed, [tool.name for tool in tools]):
+    if expected.has_unread(said, parsed, [tool.name for tool in tools]):
         return Parsed(calls=[], malformed=True, text=text)
     thoughts = text.removesuffix(said)
     before = (parsed.normal_text or "") if mark is None else said[:mark]

@@ -1,8 +1,9 @@
 """Whether a response has calls that the engine's parser left out. Pure.
 
-Most parsers give the calls that they can read and say nothing of the others. What is counted here
+Most parsers give the calls that they can read and say nothing of the others. What is found here
 never stands in the arguments of a call that was read: texts in JSON hold no line end, and no
-quotation mark without a backslash before it.
+quotation mark without a backslash before it. Where text may only name a call, it is none: a call
+that is not made although it was read costs more than one that is left out.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from collections.abc import Callable, Collection, Iterator
 from rl_sampler.engine.protocol import ParsedCalls
 
 HasUnread = Callable[[str, ParsedCalls, Collection[str]], bool]
-"""Takes what a response says from its first call on, what the parser made of it, and the names of
-the tools that were offered."""
+"""Takes what a response says, what the parser made of it, and the names of the tools that were
+offered."""
 
 JSON_NAME = re.compile(r'"name"\s*:\s*"([^"]*)"')
 TAGGED = re.compile(r'<tool_call>\s*?(?:\n|\{\s*")')
-BLOCK = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)|<function=", re.DOTALL)
+BLOCK = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
+END = "</tool_call>"
+XML_CALL = re.compile(
+    r"(?<!`)(?:<tool_call>\s*<function=|<function=\w[^<>\n]*>\s*(?:<parameter=|</function>))"
+)
+GLM_CALL = re.compile(r"(?<!`)<tool_call>[\w.-]+[ \t]*(?:\n|<arg_key>|</tool_call>)")
 LIST = re.compile(r"\[[A-Za-z]\w*\(")
 PYTHON = re.compile(
     r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
@@ -37,9 +43,19 @@ def in_tags(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
     return len(TAGGED.findall(said)) > _read(parsed)
 
 
-def in_blocks(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
-    """For calls whose arguments are plain text, which may hold tags itself."""
-    return len(BLOCK.findall(said)) > _read(parsed)
+def in_xml(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
+    """For QwenCoder, whose parser reads all of a block with an end, or all where no block has one.
+
+    Arguments are plain text and may name tags; so may what is said beside the calls.
+    """
+    rest = _outside(said, lambda block: block.endswith(END))
+    return rest != said and bool(XML_CALL.search(rest))
+
+
+def in_glm(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
+    """For GLM, whose parser needs the end of a block, and a line end behind the name."""
+    rest = _outside(said, lambda block: block.endswith(END) and "\n" in block)
+    return bool(GLM_CALL.search(rest))
 
 
 def in_rest(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
@@ -54,8 +70,9 @@ def in_json(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
     def named(text: str) -> int:
         return sum(name in offered for name in JSON_NAME.findall(text))
 
+    _, tag, behind = said.partition("<|python_tag|>")
     in_arguments = sum(named(call.parameters) for call in parsed.calls)
-    return named(said) - in_arguments > _read(parsed)
+    return named(behind if tag else said) - in_arguments > _read(parsed)
 
 
 def in_lists(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
@@ -66,6 +83,11 @@ def in_lists(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
 
 def _read(parsed: ParsedCalls) -> int:
     return sum(bool(call.name) for call in parsed.calls)
+
+
+def _outside(said: str, is_read: Callable[[str], bool]) -> str:
+    """What stands outside of the blocks that the parser reads."""
+    return BLOCK.sub(lambda block: "" if is_read(block[0]) else block[0], said)
 
 
 def _lists(text: str) -> Iterator[list[str]]:

@@ -119,6 +119,7 @@ class Answer:
 READ = ("calc", '{"a": 1}')
 TAGGED = '<tool_call>\n{"name": "calc", "arguments": {"a": 1}}\n</tool_call>'
 XML = "<tool_call>\n<function=calc>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+TWO_IN_ONE = XML.replace("</tool_call>", XML.removeprefix("<tool_call>"))
 GLM = "<tool_call>calc\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"
 JSON = '{"name": "calc", "parameters": {"a": 1}}'
 
@@ -133,7 +134,11 @@ JSON = '{"name": "calc", "parameters": {"a": 1}}'
         ("Qwen", TAGGED + "<tool_call>\n", Answer([READ])),
         ("QwenCoder", XML + XML[:-20], Answer([READ])),
         ("QwenCoder", XML.removeprefix("<tool_call>") + XML, Answer([READ])),
+        ("QwenCoder", XML + XML.removeprefix("<tool_call>"), Answer([READ])),
+        ("QwenCoder", TWO_IN_ONE + XML[:-20], Answer([READ, READ])),
+        ("QwenCoder", f"{XML}<tool_call><function=ca", Answer([READ])),
         ("GLM", GLM + GLM[:-20], Answer([READ])),
+        ("GLM", f"<tool_call>calc</tool_call>{GLM}", Answer([READ])),
         ("Llama", f"{JSON}; {JSON[:-1]}", Answer([READ], JSON[:-1])),
         ("Llama", f"{JSON[:-1]}; {JSON}", Answer([READ])),
         ("Llama", f"<|python_tag|>{JSON}; {JSON[:-1]}", Answer([READ], JSON[:-1])),
@@ -169,7 +174,15 @@ IN_TEXT = json.dumps({"q": f"{TAGGED} {JSON} <tool_call> [calc(a=1), calc("})
         ("Qwen", f"<tool_call>\n[{JSON}, {JSON}]\n</tool_call>", Answer([READ, READ])),
         ("QwenCoder", XML.replace("1", "<tool_call> <function=x>"), Answer([READ])),
         ("QwenCoder", XML.removesuffix("</tool_call>"), Answer([READ])),
+        ("QwenCoder", TWO_IN_ONE, Answer([READ, READ])),
+        ("QwenCoder", f"It needs `<function=name>`; I mend it.\n{XML}", Answer([READ])),
+        ("QwenCoder", f"As `<function=f></function>` says:\n{XML}", Answer([READ])),
+        ("QwenCoder", f"`<tool_call>` and `</tool_call>` are the tags.\n{XML}", Answer([READ])),
+        ("QwenCoder", f"{XML}\nThe <tool_call> above asks.", Answer([READ])),
         ("GLM", GLM.replace("1", "<tool_call>\n"), Answer([READ])),
+        ("GLM", f"{GLM}\nSee <function=foo>.", Answer([READ])),
+        ("GLM", f"`<tool_call>` and `</tool_call>` are the tags.\n{GLM}", Answer([READ])),
+        ("GLM", f"{GLM}\nThe <tool_call> above asks.", Answer([READ])),
         (
             "Llama",
             f'{{"name": "calc", "parameters": {IN_TEXT}}}; {JSON}',
@@ -202,7 +215,19 @@ async def test_what_looks_like_a_call_beside_those_that_were_read_is_none(
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(
-    "piece", ["[calc(", '"\\"', "'\\'", "a", "<tool_call>", '"name": "calc"', "<function=", "[a(b"]
+    "piece",
+    [
+        "[calc(",
+        '"\\"',
+        "'\\'",
+        "a",
+        "<tool_call>",
+        "<tool_call>a",
+        '"name": "calc"',
+        "<function=",
+        "<function=a",
+        "[a(b",
+    ],
 )
 async def test_long_responses_are_read_in_linear_time(form: ToolCallFormat, piece: str) -> None:
     text = "{[calc(" + piece * 50_000
