@@ -25,10 +25,12 @@ XML_CALL = re.compile(
     r"(?<!`)(?:<tool_call>\s*<function=|<function=\w[^<>\n]*>\s*(?:<parameter=|</function>))"
 )
 GLM_CALL = re.compile(r"(?<!`)<tool_call>[\w.-]+[ \t]*(?:\n|<arg_key>|</tool_call>)")
-LIST = re.compile(r"\[[A-Za-z]\w*\(")
+LIST = re.compile(r"\[\s*(?:[A-Za-z_]\w*\(|[A-Za-z_]\w*(?:\.\w+)+\((?=\s*[A-Za-z_]\w*\s*=[^=]))")
+"""Dotted names only with an argument by name: an answer may hold ``[re.search(p, s)]``."""
 PYTHON = re.compile(
-    r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
-    r"|(?:\b(?P<name>[A-Za-z]\w*))?(?P<opens>[\[({])|(?P<closes>[\])}])",
+    r"""\\.|\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}"""
+    r"""|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
+    r"|(?:\b(?P<name>[A-Za-z_]\w*))?(?P<opens>[\[({])|(?P<closes>[\])}])",
     re.DOTALL,
 )
 

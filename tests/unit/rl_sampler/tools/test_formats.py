@@ -42,6 +42,10 @@ class Parser:
         ("Pythonic", "rows = [dict(a=1), dict(a=2)]", ["dict", "dict"], [], False),
         ("Pythonic", "[calc(a=1+1)]", [], [], True),
         ("Pythonic", "I add: [cook(a=1), calc(a=", [], [], True),
+        ("Pythonic", "[\n  calc(a=1)\n]", [], [], True),
+        ("Pythonic", "[functions.calc(a=1)]", [], [], True),
+        ("Pythonic", "[np.calc(x) for x in y]", [], [], False),
+        ("Pythonic", "[a.calc(x == 1)]", [], [], False),
         ("Pythonic", '{"name": "Alice", "arguments": []}', [], [], False),
         ("Pythonic", "I used calc(1), not [cook(a=calc(1))].", [], [], False),
         ("Pythonic", "[1, calc]", [], [], False),
@@ -159,6 +163,8 @@ async def test_no_call_is_made_where_the_parser_left_one_out(
     assert (parsed.calls, parsed.malformed, parsed.text) == ([], True, text)
 
 
+QUOTES = 'Do: "1) [calc(1)] 2) calc(2)" it\'s "done"), calc('
+"""Has quotation marks, as texts in triple quotes may."""
 IN_TEXT = json.dumps({"q": f"{TAGGED} {JSON} <tool_call> [calc(a=1), calc("})
 
 
@@ -202,6 +208,9 @@ IN_TEXT = json.dumps({"q": f"{TAGGED} {JSON} <tool_call> [calc(a=1), calc("})
         ),
         ("Pythonic", '[calc(q="[calc(a=(1))], calc("), calc(a=[(1)])]', Answer([READ, READ])),
         ("Pythonic", "[calc(q='it\\'s [calc('), calc()]", Answer([READ, READ])),
+        ("Pythonic", f'[calc(q="""{QUOTES}""")]', Answer([READ])),
+        ("Pythonic", f"[calc(q='''{QUOTES}''')]", Answer([READ])),
+        ("Pythonic", '[calc(q="", b=""), calc()]', Answer([READ, READ])),
         ("Pythonic", "I sort [sorted(x), len(y)]. [calc(a=1)]", Answer([READ])),
     ],
 )
@@ -227,6 +236,10 @@ async def test_what_looks_like_a_call_beside_those_that_were_read_is_none(
         "<function=",
         "<function=a",
         "[a(b",
+        "[ a.b",
+        "[a.b(c ",
+        '"""\\"',
+        "'''\\a",
     ],
 )
 async def test_long_responses_are_read_in_linear_time(form: ToolCallFormat, piece: str) -> None:
