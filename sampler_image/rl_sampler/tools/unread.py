@@ -17,7 +17,10 @@ HasUnread = Callable[[str, ParsedCalls, Collection[str]], bool]
 """Takes what a response says, what the parser made of it, and the names of the tools that were
 offered."""
 
-JSON_NAME = re.compile(r'"name"\s*:\s*"([^"]*)"')
+JSON = re.compile(
+    r'''\\.|"name"\s*:\s*"(?P<name>[^"]*)"|"(?:[^"\\\n]|\\.)*"'''
+    r"|(?P<inner>[:,\[]\s*)?(?P<opens>\{)|(?P<closes>\})"
+)
 TAGGED = re.compile(r'<tool_call>\s*?(?:\n|\{\s*")')
 BLOCK = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 END = "</tool_call>"
@@ -67,14 +70,10 @@ def in_rest(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
 
 
 def in_json(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
-    """For JSON that nothing marks: by the names of offered tools outside of arguments."""
-
-    def named(text: str) -> int:
-        return sum(name in offered for name in JSON_NAME.findall(text))
-
+    """For JSON that nothing marks: by the objects that have the name of an offered tool."""
     _, tag, behind = said.partition("<|python_tag|>")
-    in_arguments = sum(named(call.parameters) for call in parsed.calls)
-    return named(behind if tag else said) - in_arguments > _read(parsed)
+    begun = sum(name in offered for name in _object_names(behind if tag else said))
+    return begun > sum(call.name in offered for call in parsed.calls)
 
 
 def in_lists(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
@@ -90,6 +89,24 @@ def _read(parsed: ParsedCalls) -> int:
 def _outside(said: str, is_read: Callable[[str], bool]) -> str:
     """What stands outside of the blocks that the parser reads."""
     return BLOCK.sub(lambda block: "" if is_read(block[0]) else block[0], said)
+
+
+def _object_names(text: str) -> list[str]:
+    """The name of each object in JSON, without those that stand in another one.
+
+    An object that is cut ends where the next begins: only a separator stands before an inner one.
+    """
+    names, depth = list[str](), 0
+    for token in JSON.finditer(text):
+        if token["opens"]:
+            depth = depth + 1 if token["inner"] else 1
+            if depth == 1:
+                names.append("")
+        elif token["closes"]:
+            depth = max(depth - 1, 0)
+        elif token["name"] and depth == 1:
+            names[-1] = token["name"]
+    return names
 
 
 def _lists(text: str) -> Iterator[list[str]]:

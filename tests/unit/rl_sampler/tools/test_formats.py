@@ -73,6 +73,7 @@ class Parser:
         ("Llama", '{ "name": "calc", "text": "<think>"}', ["calc"], ["calc"], False),
         ("Llama", '{ "name": "calc", "parameters": {', [], [], True),
         ("Llama", '{"type": "function", "name": "cook", "parameters": {}}', ["cook"], [], True),
+        ("Llama", '{"rooms": [{"name": "calc"}]}', [], [], False),
         ("Llama", '{"title": "a", "arguments": ["b"]}', [], [], False),
         ("Llama", '{ "name": "Alice", "age": 30}', ["Alice"], [], False),
         ("Llama", "{\\frac{1}{2}} calc", [], [], False),
@@ -126,6 +127,7 @@ XML = "<tool_call>\n<function=calc>\n<parameter=a>\n1\n</parameter>\n</function>
 TWO_IN_ONE = XML.replace("</tool_call>", XML.removeprefix("<tool_call>"))
 GLM = "<tool_call>calc\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"
 JSON = '{"name": "calc", "parameters": {"a": 1}}'
+COOKS = '{"name": "cook", "parameters": {}}'
 
 
 @pytest.mark.parametrize(
@@ -145,6 +147,7 @@ JSON = '{"name": "calc", "parameters": {"a": 1}}'
         ("GLM", f"<tool_call>calc</tool_call>{GLM}", Answer([READ])),
         ("Llama", f"{JSON}; {JSON[:-1]}", Answer([READ], JSON[:-1])),
         ("Llama", f"{JSON[:-1]}; {JSON}", Answer([READ])),
+        ("Llama", f"{JSON[:-1]}; {COOKS}; {JSON}", Answer([("cook", "{}"), READ])),
         ("Llama", f"<|python_tag|>{JSON}; {JSON[:-1]}", Answer([READ], JSON[:-1])),
         (
             "Mistral",
@@ -165,6 +168,8 @@ async def test_no_call_is_made_where_the_parser_left_one_out(
 
 QUOTES = 'Do: "1) [calc(1)] 2) calc(2)" it\'s "done"), calc('
 """Has quotation marks, as texts in triple quotes may."""
+TWICE = '{"name": "calc", "parameters": {"a": {"name": "calc", "name": "b"}}}'
+BOTH = '{"name": "calc", "parameters": {"a": 1}, "arguments": {"name": "calc"}}'
 IN_TEXT = json.dumps({"q": f"{TAGGED} {JSON} <tool_call> [calc(a=1), calc("})
 
 
@@ -199,6 +204,9 @@ IN_TEXT = json.dumps({"q": f"{TAGGED} {JSON} <tool_call> [calc(a=1), calc("})
             '{"name": "calc", "parameters": {"a": {"name": "calc"}}}',
             Answer([("calc", '{"a": {"name": "calc"}}')]),
         ),
+        ("Llama", TWICE, Answer([("calc", '{"a": {"name": "b"}}')])),
+        ("Llama", '{"name": "cook", "name": "calc", "parameters": {}}', Answer([("calc", "{}")])),
+        ("Llama", BOTH, Answer([("calc", '{"a": 1}')])),
         ("Llama", JSON + '\n{"user": {"name": "Bob"}}', Answer([READ, (None, "{}")])),
         ("Llama", f"As {JSON}: <|python_tag|>{JSON}", Answer([READ], f"As {JSON}: ")),
         (
@@ -233,6 +241,8 @@ async def test_what_looks_like_a_call_beside_those_that_were_read_is_none(
         "<tool_call>",
         "<tool_call>a",
         '"name": "calc"',
+        '\\"',
+        '{"a": ',
         "<function=",
         "<function=a",
         "[a(b",
