@@ -64,7 +64,7 @@ class Format:
 
 
 FORMATS: dict[ToolCallFormat, Format] = {
-    "Hermes": Format("hermes", ("<tool_call>",), has_unread=unread.in_tags),
+    "Hermes": Format("hermes", ("<tool_call>",), has_unread=unread.nameless),
     "Qwen": Format("qwen25", ("<tool_call>",), has_unread=unread.in_tags),
     "QwenCoder": Format("qwen3_coder", ("<tool_call>", "<function="), has_unread=unread.in_xml),
     "Llama": Format(

@@ -8,6 +8,7 @@ that is not made although it was read costs more than one that is left out.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator
 
@@ -21,7 +22,8 @@ JSON = re.compile(
     r'''\\.|"name"\s*:\s*"(?P<name>[^"]*)"|"(?:[^"\\\n]|\\.)*"'''
     r"|(?P<inner>[:,\[]\s*)?(?P<opens>\{)|(?P<closes>\})"
 )
-TAGGED = re.compile(r'<tool_call>\s*?(?:\n|\{\s*")')
+TAGGED = re.compile(r"""<tool_call>\s*?(?:\n|[\[{]\s*["'{])""")
+QWEN_BLOCK = re.compile(r"<tool_call>\n(?P<json>.*?)(?:(?P<end>\n</tool_call>)|\Z)", re.DOTALL)
 BLOCK = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 END = "</tool_call>"
 XML_CALL = re.compile(
@@ -43,9 +45,15 @@ def nothing(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
     return False
 
 
+def nameless(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
+    """For Hermes, whose parser reads all or nothing, but takes JSON without a name for a call."""
+    return not all(call.name for call in parsed.calls)
+
+
 def in_tags(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
-    """For JSON in ``<tool_call>``."""
-    return len(TAGGED.findall(said)) > _read(parsed)
+    """For Qwen, whose parser reads JSON that stands on lines between those of the tags."""
+    rest = QWEN_BLOCK.sub(lambda it: "" if it["end"] and _is_json(it["json"]) else it[0], said)
+    return nameless(said, parsed, offered) or bool(TAGGED.search(rest))
 
 
 def in_xml(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
@@ -66,7 +74,7 @@ def in_glm(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
 def in_rest(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
     """For ``[TOOL_CALLS]``, behind which the parser leaves as text what it cannot read."""
     left = "[TOOL_CALLS]" in (parsed.normal_text or "")
-    return left or _read(parsed) < len(parsed.calls)
+    return left or nameless(said, parsed, offered)
 
 
 def in_json(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
@@ -79,11 +87,15 @@ def in_json(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
 def in_lists(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
     """For lists of calls in Python's form: by those lists that name an offered tool."""
     lists = [names for names in _lists(said) if set(names) & set(offered)]
-    return sum(map(len, lists)) > _read(parsed)
+    return sum(map(len, lists)) > len(parsed.calls)
 
 
-def _read(parsed: ParsedCalls) -> int:
-    return sum(bool(call.name) for call in parsed.calls)
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _outside(said: str, is_read: Callable[[str], bool]) -> str:

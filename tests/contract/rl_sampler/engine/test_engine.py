@@ -168,6 +168,7 @@ COOK = HERMES.replace("calc", "cook")
 """A call of a tool that is not offered."""
 BROKEN = HERMES.replace("}}", "}")
 LLAMA = '{"name": "calc", "parameters": {"a": 1, "b": 2}}'
+LISTED = f"<tool_call>\n[{LLAMA}, {LLAMA}]\n</tool_call>"
 CALLS: dict[ToolCallFormat, str] = {
     "Hermes": f"I add. {HERMES}",
     "Qwen": HERMES,
@@ -211,6 +212,9 @@ async def test_engine_parses_every_format_of_tool_calls(
         ("Qwen", f"{HERMES}\n{COOK}", ["calc", "cook"], False),
         ("Qwen", f"{HERMES}\n{BROKEN}", [], True),
         ("Qwen", f"{BROKEN}\n{HERMES}", [], True),
+        ("Qwen", f"{LISTED}\n{HERMES[:-15]}", [], True),
+        ("Qwen", f"{HERMES}\n<tool_call>[{LLAMA}]</tool_call>", [], True),
+        ("Qwen", f"{LISTED}\n{HERMES}", ["calc"] * 3, False),
         ("Qwen", HERMES.replace("2", '"<tool_call>\\\\n</tool_call>"'), ["calc"], False),
         ("QwenCoder", CALLS["QwenCoder"] + CALLS["QwenCoder"][:-20], [], True),
         ("QwenCoder", CALLS["QwenCoder"].replace("2", "<tool_call>"), ["calc"], False),

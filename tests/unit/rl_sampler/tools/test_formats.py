@@ -127,6 +127,7 @@ XML = "<tool_call>\n<function=calc>\n<parameter=a>\n1\n</parameter>\n</function>
 TWO_IN_ONE = XML.replace("</tool_call>", XML.removeprefix("<tool_call>"))
 GLM = "<tool_call>calc\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"
 JSON = '{"name": "calc", "parameters": {"a": 1}}'
+LIST_OF_TWO = f"<tool_call>\n[{JSON}, {JSON}]\n</tool_call>"
 COOKS = '{"name": "cook", "parameters": {}}'
 
 
@@ -138,6 +139,9 @@ COOKS = '{"name": "cook", "parameters": {}}'
         ("Qwen", TAGGED.replace("}}", "}") + TAGGED, Answer([READ])),
         ("Qwen", TAGGED.replace("\n", "") + TAGGED, Answer([READ])),
         ("Qwen", TAGGED + "<tool_call>\n", Answer([READ])),
+        ("Qwen", LIST_OF_TWO + TAGGED[:-15], Answer([READ, READ])),
+        ("Qwen", f"{TAGGED}<tool_call>[{JSON}]</tool_call>", Answer([READ])),
+        ("Qwen", f"{TAGGED}<tool_call>{{'name': 'calc'}}</tool_call>", Answer([READ])),
         ("QwenCoder", XML + XML[:-20], Answer([READ])),
         ("QwenCoder", XML.removeprefix("<tool_call>") + XML, Answer([READ])),
         ("QwenCoder", XML + XML.removeprefix("<tool_call>"), Answer([READ])),
@@ -182,7 +186,9 @@ IN_TEXT = json.dumps({"q": f"{TAGGED} {JSON} <tool_call> [calc(a=1), calc("})
             Answer([READ, ("calc", IN_TEXT)]),
         ),
         ("Qwen", f"I use <tool_call> now. {TAGGED}", Answer([READ])),
-        ("Qwen", f"<tool_call>\n[{JSON}, {JSON}]\n</tool_call>", Answer([READ, READ])),
+        ("Qwen", LIST_OF_TWO, Answer([READ, READ])),
+        ("Qwen", f"{TAGGED}\nI wrote <tool_call>{{...}}</tool_call>.", Answer([READ])),
+        ("Qwen", "<tool_call>\n[]\n</tool_call>" + TAGGED, Answer([READ])),
         ("QwenCoder", XML.replace("1", "<tool_call> <function=x>"), Answer([READ])),
         ("QwenCoder", XML.removesuffix("</tool_call>"), Answer([READ])),
         ("QwenCoder", TWO_IN_ONE, Answer([READ, READ])),
@@ -240,6 +246,7 @@ async def test_what_looks_like_a_call_beside_those_that_were_read_is_none(
         "a",
         "<tool_call>",
         "<tool_call>a",
+        "<tool_call>\n",
         '"name": "calc"',
         '\\"',
         '{"a": ',
