@@ -28,8 +28,14 @@ BLOCK = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 END = "</tool_call>"
 XML_CALL = re.compile(
     r"(?<!`)(?:<tool_call>\s*<function=|<function=\w[^<>\n]*>\s*(?:<parameter=|</function>))"
+    r"|</parameter>\s*</function>"
 )
-GLM_CALL = re.compile(r"(?<!`)<tool_call>[\w.-]+[ \t]*(?:\n|<arg_key>|</tool_call>)")
+LINE_END = re.compile(r"\n|\\n")
+"""For GLM's parser also as an escape."""
+GLM_CALL = re.compile(
+    r"(?<!`)<tool_call>[\w.-]+[ \t]*(?:\n|<arg_key>|</tool_call>)|</arg_value>\s*</tool_call>"
+)
+"""These see the end of a call, too: the parsers cut an argument that holds ``</tool_call>``."""
 LIST = re.compile(r"\[\s*(?:[A-Za-z_]\w*\(|[A-Za-z_]\w*(?:\.\w+)+\((?=\s*[A-Za-z_]\w*\s*=[^=]))")
 """Dotted names only with an argument by name: an answer may hold ``[re.search(p, s)]``."""
 PYTHON = re.compile(
@@ -61,13 +67,13 @@ def in_xml(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
 
     Arguments are plain text and may name tags; so may what is said beside the calls.
     """
-    rest = _outside(said, lambda block: block.endswith(END))
+    rest = _outside(said, lambda block: block.endswith(END) and "<function=" in block)
     return rest != said and bool(XML_CALL.search(rest))
 
 
 def in_glm(said: str, parsed: ParsedCalls, offered: Collection[str]) -> bool:
     """For GLM, whose parser needs the end of a block, and a line end behind the name."""
-    rest = _outside(said, lambda block: block.endswith(END) and "\n" in block)
+    rest = _outside(said, lambda block: block.endswith(END) and LINE_END.search(block))
     return bool(GLM_CALL.search(rest))
 
 
@@ -98,7 +104,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _outside(said: str, is_read: Callable[[str], bool]) -> str:
+def _outside(said: str, is_read: Callable[[str], object]) -> str:
     """What stands outside of the blocks that the parser reads."""
     return BLOCK.sub(lambda block: "" if is_read(block[0]) else block[0], said)
 
