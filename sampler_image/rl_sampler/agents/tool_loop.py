@@ -8,8 +8,8 @@ from rl_sampler.agents.member import Member
 from rl_sampler.agents.turns import Messages, TurnPosition, run_turns
 
 UNREADABLE = (
-    "The tool call could not be read: it is malformed, or names a tool that is not offered. "
-    "Write it again, or answer."
+    "A tool call could not be read: it is malformed, or names a tool that is not offered. "
+    "No call of this response was made. Write all its calls again, or answer."
 )
 TOO_EARLY = "Do not answer yet. Go on, and use the tools."
 

@@ -104,6 +104,13 @@ async def test_malformed_call_is_a_model_error_and_the_policy_is_asked_again() -
     check_trace(played)
 
 
+async def test_the_policy_is_told_that_calls_beside_a_malformed_one_were_not_made() -> None:
+    script = [f"{call(a=1)}\n<tool_call>\n{{not json}}\n</tool_call>", ANSWER]
+    played = await play(script, answers={'{"a": 1}': "one"})
+    assert played.member.turns[0].calls == []
+    assert "No call of this response was made." in played.policy.contexts[1]
+
+
 @pytest.mark.parametrize(
     ("model", "thoughts"),
     [
