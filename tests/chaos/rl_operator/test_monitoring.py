@@ -70,6 +70,23 @@ STEPS: list[tuple[list[tuple[str, str]], bool]] = [
 ]
 """Of RLTrainerMakesNoSteps: an old step, none, an old one of an earlier release, one a minute, and
 one from before a suspension."""
+AWAY = "stale _x4"
+AGAIN = " ".join(f"{900 * attempt}x9 {AWAY}" for attempt in range(30))
+"""Starts of attempts that run for ten minutes each, and begin five minutes after the one before."""
+LATER: dict[int, list[tuple[list[tuple[str, str]], bool]]] = {
+    75: [([(START, AGAIN)], False)],
+    240: [
+        ([(START, AGAIN), (STEP, f"0x9 {AWAY} " * 30)], True),
+        ([(START, AGAIN), (STEP, f"0x9 {AWAY} " * 10 + "9000+60x300")], False),
+        ([(START, "0x200 stale _x100"), (STEP, "0+60x200 stale _x100")], False),
+        ([(START, AGAIN.partition(" 12600x9")[0]), (STEP, f"0x9 {AWAY} " * 14)], False),
+    ],
+    590: [([(START, "0x60 stale _x479 32460x90"), (STEP, "0x60 stale _x479 0x90")], False)],
+    620: [([(START, "0x60 stale _x479 32460x90"), (STEP, "0x60 stale _x479 0x90")], True)],
+}
+"""Of RLTrainerMakesNoSteps, by minutes: attempts that end again and again before a first step, at
+first, later, with steps in between, while the trainer is away, and after the job was suspended; and
+a suspension of eight hours, within the first hour after it and later."""
 LONGEST_BACK_OFF = 300
 """Seconds for which the kubelet keeps a container that ended again and again."""
 
@@ -153,11 +170,20 @@ def test_each_alert_fires_when_it_must_and_only_then(
     judge(alert, rule_file, tmp_path, [(raised, True), (quiet, False)])
 
 
+@pytest.mark.parametrize("minutes", LATER)
+def test_the_work_of_all_attempts_counts_until_a_step(
+    minutes: int, rule_file: Path, tmp_path: Path
+) -> None:
+    judge("RLTrainerMakesNoSteps", rule_file, tmp_path, LATER[minutes], minutes=minutes)
+
+
 def judge(
     alert: str,
     rule_file: Path,
     folder: Path,
     situations: Sequence[tuple[Sequence[tuple[str, str]], bool]],
+    *,
+    minutes: int = 85,
 ) -> None:
     """Let promtool compare whether an alert fires in each situation with whether it should."""
     tests = {
@@ -170,7 +196,7 @@ def judge(
                 "promql_expr_test": [
                     {
                         "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
-                        "eval_time": "85m",
+                        "eval_time": f"{minutes}m",
                         "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
                     }
                 ],
