@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rl_console.actions.finding import UNKNOWN, Finding, fault, good, warning
 from rl_console.cluster.kube import Cluster
-from rl_console.errors import NotFoundError
-from rl_console.jobs import STORES_SECRET, JobObject, stores_secret
-from rl_console.view import condition
+from rl_console.errors import NotAllowedError, NotFoundError
+from rl_console.jobs import STORES_SECRET, JobObject, parse_status, stores_secret
+from rl_console.view import condition, has_ended
 from rl_contracts.errors import RefusedError
 from rl_contracts.reader import IN_CLEAR
 from rl_contracts.spec.resources import GROUP
-from rl_contracts.spec.status import Condition
+from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_contracts.stores.clients.settings import StoreSettings
 
 READER = f"{GROUP}/component=reader"
@@ -45,26 +46,47 @@ def existence(cluster: Cluster, namespace: str) -> Iterator[Finding]:
 
 
 def secret(cluster: Cluster, namespace: str) -> Iterator[Finding]:
-    """The Secrets of the stores that jobs use are complete; their values are not shown."""
-    used = {stores_secret(raw.get("spec") or {}) for raw in cluster.each_raw_job(namespace)}
-    for name in sorted(used or {STORES_SECRET}):
-        yield _secret(cluster, namespace, name)
+    """The Secrets of the stores that jobs need are complete; their values are not shown."""
+    needed = _needed_secrets(cluster, namespace)
+    for name in sorted({STORES_SECRET, *needed}):
+        yield _secret(cluster, namespace, name, needed=name in needed)
 
 
-def _secret(cluster: Cluster, namespace: str, name: str) -> Finding:
+def _needed_secrets(cluster: Cluster, namespace: str) -> set[str]:
+    """Names of the Secrets of jobs that go on or whose data are deleted with them.
+
+    The default where no job needs one, or jobs cannot be listed, of which other checks tell.
+    """
+    try:
+        jobs = (raw for raw in cluster.each_raw_job(namespace) if _needs_stores(raw))
+        needed = {stores_secret(raw.get("spec") or {}) for raw in jobs}
+    except (NotFoundError, NotAllowedError):
+        needed = set()
+    return needed or {STORES_SECRET}
+
+
+def _needs_stores(raw: Mapping[str, Any]) -> bool:
+    lifecycle = (raw.get("spec") or {}).get("lifecycle") or {}
+    deletes_data = lifecycle.get("dataPolicy") == "Delete"
+    return deletes_data or not has_ended(parse_status(RLJobStatus, raw.get("status")))
+
+
+def _secret(cluster: Cluster, namespace: str, name: str, *, needed: bool) -> Finding:
+    wrong, effect = (fault, "") if needed else (warning, "; jobs that name no other would stall")
     try:
         StoreSettings.from_mapping(cluster.secret(namespace, name))
     except NotFoundError:
         embedded = (
             "; or, with the chart's stores.embedded.enabled, add the namespace to stores.namespaces"
             if name == STORES_SECRET
-            else ", or correct spec.storage.secretName of the jobs that name it"
+            else ""
         )
         remedy = f"Create it{embedded}: {STORES_PAGE}"
-        return fault("secret", f"{namespace} has no Secret {name}", remedy)
+        return wrong("secret", f"{namespace} has no Secret {name}{effect}", remedy)
     except RefusedError as error:
         remedy = f"{STORES_PAGE} lists the keys"
-        return fault("secret", f"{name}: {error.refusal.message}", remedy)
+        message = error.refusal.message.removesuffix(".")
+        return wrong("secret", f"{name}: {message}{effect or '.'}", remedy)
     return good("secret", f"{name} has the keys")
 
 
