@@ -84,7 +84,7 @@ def operator(cluster: Cluster, namespace: str) -> Iterator[Finding]:
         yield fault("operator", "it does not run", INSTALL)
     else:
         trouble = next((pod.trouble for pod in pods if pod.trouble), "")
-        remedy = f"kubectl -n {pods[0].namespace} logs {pods[0].name}"
+        remedy = f"kubectl logs {pods[0].name} {cluster.options(pods[0].namespace)}"
         yield fault("operator", f"none of {len(pods)} pods is ready. {trouble}".strip(), remedy)
 
 

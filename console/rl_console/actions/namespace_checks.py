@@ -39,7 +39,7 @@ def existence(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     try:
         cluster.api.request("GET", path, doing=f"reading namespace {namespace}")
     except NotFoundError:
-        remedy = f"kubectl create namespace {namespace}"
+        remedy = f"kubectl create namespace {namespace} {cluster.options()}".rstrip()
         yield fault("namespace", f"{namespace} does not exist", remedy)
         return
     yield good("namespace", f"{namespace} exists")
@@ -100,7 +100,8 @@ def reader(cluster: Cluster, namespace: str) -> Iterator[Finding]:
             yield good("reader", f"{pod.name} is ready")
         else:
             detail = f"{pod.name} is not ready: {pod.trouble or pod.phase}"
-            yield fault("reader", detail, f"kubectl -n {namespace} describe pod {pod.name}")
+            remedy = f"kubectl describe pod {pod.name} {cluster.options(namespace)}"
+            yield fault("reader", detail, remedy)
 
 
 def stores(cluster: Cluster, namespace: str) -> Iterator[Finding]:

@@ -76,9 +76,12 @@ class Cluster:
         """The same cluster for the end of a wait; a request may take LEAST_SECONDS in any case."""
         return Cluster(self.api.within(max(seconds, LEAST_SECONDS)))
 
-    def options(self, namespace: str) -> str:
-        """Options of a command in a message, so that it works on the same namespace and cluster."""
-        return shlex.join(["-n", namespace, *self.api.options])
+    def options(self, namespace: str = "") -> str:
+        """Options of a command in a message, so that it works on the same namespace and cluster.
+
+        Empty without a namespace, where kubectl's default cluster is meant.
+        """
+        return shlex.join([*(["-n", namespace] if namespace else []), *self.api.options])
 
     def job(self, namespace: str, name: str) -> JobObject:
         """Read an RLJob; raises NotFoundError when it does not exist."""

@@ -21,10 +21,6 @@ HELM_GRACE_SECONDS = 20.0
 """helm ends by itself at its own timeout; this much later it is killed."""
 READY_SECONDS = 300.0
 LOG_LINES = 25
-REMEDY = (
-    f"Run `kubectl -n {RELEASE_NAMESPACE} get pods` and `kubectl -n {RELEASE_NAMESPACE} "
-    "describe pods`: they show images that cannot be pulled and volumes that cannot be bound."
-)
 
 
 def namespace_manifest(name: str) -> dict[str, Any]:
@@ -34,6 +30,15 @@ def namespace_manifest(name: str) -> dict[str, Any]:
         "kind": "Namespace",
         "metadata": {"name": name, "labels": RESTRICTED},
     }
+
+
+def remedy(cluster: Cluster) -> str:
+    """What to do where pods do not become ready."""
+    options = cluster.options(RELEASE_NAMESPACE)
+    return (
+        f"Run `kubectl get pods {options}` and `kubectl describe pods {options}`: they show images "
+        "that cannot be pulled and volumes that cannot be bound."
+    )
 
 
 def chart_values(
@@ -89,7 +94,7 @@ def install(
             stages,
             what="helm",
             seconds=HELM_SECONDS + HELM_GRACE_SECONDS,
-            remedy=REMEDY,
+            remedy=remedy(cluster),
             describe=lambda: _unready(cluster),
         )
     _await_ready(cluster, stages)
@@ -134,13 +139,13 @@ def _await_ready(cluster: Cluster, stages: Stages) -> None:
         pods = cluster.pods(RELEASE_NAMESPACE)
         wanted = choose_log([], [pod for pod in pods if not pod.ready])
         if wanted is None:
-            return StageFailedError(f"not ready: {_unready(cluster)}", remedy=REMEDY)
+            return StageFailedError(f"not ready: {_unready(cluster)}", remedy=remedy(cluster))
         log = cluster.log_tail(
             wanted.pod, wanted.container, lines=LOG_LINES, previous=wanted.previous
         )
         return StageFailedError(
             f"not ready within {READY_SECONDS:.0f} s: {_unready(cluster)}",
-            remedy=REMEDY,
+            remedy=remedy(cluster),
             log_name=f"{wanted.pod.name}/{wanted.container}",
             log=log,
         )

@@ -84,6 +84,8 @@ class RunData:
     source: Source
     namespace: str
     job: str
+    options: str = ""
+    """Of a command in a message, as ``Cluster.options`` gives them; empty: kubectl's defaults."""
 
     @property
     def run(self) -> str:

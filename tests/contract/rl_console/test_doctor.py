@@ -13,6 +13,10 @@ from tests.contract.rl_console.conftest import Done, Run
 from tests.contract.rl_console.world import NAMESPACE, World
 
 HIDDEN = "do-not-show-me"
+OPERATOR_LABELS = {
+    "app.kubernetes.io/part-of": "rl-operator",
+    "app.kubernetes.io/component": "operator",
+}
 
 
 def findings(done: Done) -> dict[str, dict[str, Any]]:
@@ -52,12 +56,8 @@ def a_pod(
 
 def operator_pod(world: World, arguments: list[str]) -> AbstractContextManager[None]:
     """A pod as the chart makes it, which says that it is ready."""
-    labels = {
-        "app.kubernetes.io/part-of": "rl-operator",
-        "app.kubernetes.io/component": "operator",
-    }
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    return a_pod(world, labels, ready, arguments)
+    return a_pod(world, OPERATOR_LABELS, ready, arguments)
 
 
 def test_each_fault_has_a_remedy(world: World, run: Run) -> None:
@@ -94,7 +94,8 @@ def test_what_the_user_may_not_see_is_said(world: World, run: Run) -> None:
 
 def test_a_namespace_that_does_not_exist_is_a_fault(world: World, run: Run) -> None:
     given = findings(run("doctor", "-n", "nowhere", "-o", "json", kubeconfig=world.admin))
-    assert given["namespace"]["remedy"] == "kubectl create namespace nowhere"
+    remedy = f"kubectl create namespace nowhere --kubeconfig {world.admin}"
+    assert given["namespace"]["remedy"] == remedy
 
 
 def test_without_a_cluster_nothing_else_is_examined(world: World, run: Run) -> None:
@@ -130,6 +131,18 @@ def test_a_reader_that_has_ended_by_itself_is_no_fault(
         given = findings(run("doctor", "-o", "json", kubeconfig=world.admin))
     assert given["reader"]["state"] == state
     assert detail in given["reader"]["detail"]
+    if state == "fault":
+        options = f"-n {NAMESPACE} --kubeconfig {world.admin}"
+        assert given["reader"]["remedy"] == f"kubectl describe pod the-pod {options}"
+
+
+def test_the_log_of_an_operator_that_is_not_ready_is_of_the_same_cluster(
+    world: World, run: Run
+) -> None:
+    with a_pod(world, OPERATOR_LABELS, {"phase": "Running"}):
+        given = findings(run("doctor", "-o", "json", kubeconfig=world.admin))["operator"]
+    options = f"-n {NAMESPACE} --kubeconfig {world.admin}"
+    assert given["remedy"] == f"kubectl logs the-pod {options}"
 
 
 @contextmanager

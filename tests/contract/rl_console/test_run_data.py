@@ -185,6 +185,14 @@ def test_a_report_has_evaluations_curve_and_what_the_trainer_wrote(source: Viewe
     assert len(known.metrics.series["reward_mean"].mean) == 12
 
 
+def test_a_version_that_is_not_published_names_the_command_that_lists_them(
+    source: ViewedSource,
+) -> None:
+    data = RunData(source, "ns", "plain", "-n ns --context c")
+    with pytest.raises(NotFoundError, match=r"`kubectl rl policies plain -n ns --context c` lists"):
+        one_policy(data, 999)
+
+
 def test_a_policy_has_each_accuracy_by_source_split_and_temperature(source: ViewedSource) -> None:
     data = RunData(source, "ns", "measured")
     shown = re.findall(r"^accuracy, (.*): +(\S+)$", one_policy(data, 3).text, re.MULTILINE)

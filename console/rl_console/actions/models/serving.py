@@ -51,11 +51,16 @@ def serve_model(cluster: Cluster, endpoint: Endpoint, *, seconds: float) -> str:
         note(f"{manifest['kind'].lower()}/{name} applied")
     if seconds:
         _wait(cluster, namespace, name, replicas=endpoint.replicas, seconds=seconds)
-    return described(endpoint)
+    return described(endpoint, options=cluster.options(namespace))
 
 
-def described(endpoint: Endpoint) -> str:
-    """Where the endpoint is, and how to ask it; each line fits 80 columns."""
+def described(endpoint: Endpoint, *, options: str) -> str:
+    """Where the endpoint is, and how to ask it; each line fits 80 columns.
+
+    Args:
+        endpoint: what is served.
+        options: of a command, as ``Cluster.options`` gives them. Long ones make a longer line.
+    """
     namespace, name = endpoint.choice.job.namespace, endpoint.name
     key = f"-H 'Authorization: Bearer KEY' {chr(92)}\n  " if endpoint.api_key_secret else ""
     facts = lines(
@@ -68,7 +73,7 @@ def described(endpoint: Endpoint) -> str:
     body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "Hi"}]})
     return (
         f"{facts}\n"
-        f"  kubectl -n {namespace} port-forward service/{name} 8000:80\n"
+        f"  kubectl port-forward service/{name} 8000:80 {options}\n"
         "  curl localhost:8000/v1/chat/completions \\\n"
         f"  {key}-H 'Content-Type: application/json' \\\n"
         f"  -d '{body}'"
@@ -153,11 +158,17 @@ def _doing(cluster: Cluster, namespace: str, name: str) -> str:
     """What the newest pod does; raises RequestRefusedError where it cannot succeed."""
     label, of = f"{NAME_LABEL}={name}", f"endpoint {namespace}/{name}"
     newest = newest_pod(cluster, namespace, label=label, of=of)
-    return PodState().doing if newest is None else pod_doing(newest)
+    if newest is None:
+        return PodState().doing
+    return pod_doing(newest, options=cluster.options(namespace))
 
 
-def pod_doing(raw: Mapping[str, Any]) -> str:
+def pod_doing(raw: Mapping[str, Any], *, options: str) -> str:
     """What a pod of an endpoint does.
+
+    Args:
+        raw: the pod, as the API server has it.
+        options: of a command in a message, as ``Cluster.options`` gives them.
 
     Raises:
         RequestRefusedError: its model cannot be staged, with the reason.
@@ -176,7 +187,8 @@ def pod_doing(raw: Mapping[str, Any]) -> str:
     engine = states.get("engine") or {}
     if "running" in (engine.get("state") or {}):
         times = engine.get("restartCount") or 0
-        again = f", after {times} restarts: `kubectl logs {name} engine`" if times else ""
+        log = f"kubectl logs {name} engine {options}"
+        again = f", after {times} restarts: `{log}`" if times else ""
         return f"pod {name}: the engine starts{again}"
     return PodState.of(raw).doing
 

@@ -109,9 +109,10 @@ class KnownPolicy:
         """What is stored of a version; raises NotFoundError."""
         row = data.policy(version)
         if row is None:
+            listing = f"kubectl rl policies {data.job} {data.options}".rstrip()
             raise NotFoundError(
                 doing=f"reading version {version} of {data.namespace}/{data.job}",
-                remedy=f"`kubectl rl policies {data.job}` lists those that are published",
+                remedy=f"`{listing}` lists those that are published",
             )
         return cls(
             row=row,

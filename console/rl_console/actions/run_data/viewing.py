@@ -24,8 +24,9 @@ def viewed(invocation: Invocation, job: str, *, operator_namespace: str) -> Iter
     cluster = invocation.cluster()
     source = ClusterSource(cluster, invocation.tools, operator_namespace=operator_namespace)
     with contextlib.closing(source):
-        source.job(cluster.default_namespace, job)  # else a missing job is named by its data
-        yield RunData(source, cluster.default_namespace, job)
+        namespace = cluster.default_namespace
+        source.job(namespace, job)  # else a missing job is named by its data
+        yield RunData(source, namespace, job, cluster.options(namespace))
 
 
 def short(rollout: str, run: str) -> str:

@@ -62,7 +62,12 @@ def chat_with(invocation: Invocation, job: str, options: ChatOptions, messages: 
         hearing = Hearing(invocation.output)
         for answer in conversation(sampler, options, messages or typed_lines(), hear=hearing.hear):
             hearing.finish(answer)
-            refuse_failed(answer, doing=f"chatting with {namespace}/{job}")
+            refuse_failed(
+                answer,
+                doing=f"chatting with {namespace}/{job}",
+                job=job,
+                options=cluster.options(namespace),
+            )
 
 
 def conversation(

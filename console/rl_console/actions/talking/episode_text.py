@@ -39,13 +39,20 @@ def facts_of(answer: EpisodeAnswer) -> Iterator[str]:
         yield "greedy"
 
 
-def refuse_failed(answer: EpisodeAnswer, *, doing: str) -> None:
-    """Raise RequestRefusedError where an episode could not go on."""
+def refuse_failed(answer: EpisodeAnswer, *, doing: str, job: str, options: str) -> None:
+    """Raise RequestRefusedError where an episode could not go on.
+
+    Args:
+        answer: the episode.
+        doing: for the message.
+        job: whose policy was asked.
+        options: of a command in the message, as ``Cluster.options`` gives them.
+    """
     if answer.error is None:
         return
     remedies = {
-        "infrastructure": "Try again; `kubectl rl logs JOB agent` says more",
-        "user": "The job's own code failed: `kubectl rl logs JOB code` says more",
+        "infrastructure": f"Try again; `kubectl rl logs {job} agent {options}` says more",
+        "user": f"The job's own code failed: `kubectl rl logs {job} code {options}` says more",
         "model": "",
     }
     raise RequestRefusedError(

@@ -60,7 +60,8 @@ def replay_trajectory(
     with sampler_of(cluster, invocation.tools, namespace, job, pod=pod) as sampler:
         now = sampler.play(request)
     show_data(compared(then, now, pod=sampler.pod), invocation.output)
-    refuse_failed(now, doing=f"replaying {short(then.row.id, then.run)}")
+    doing = f"replaying {short(then.row.id, then.run)}"
+    refuse_failed(now, doing=doing, job=job, options=cluster.options(namespace))
 
 
 def compared(then: RolloutAnswer, now: EpisodeAnswer, *, pod: str) -> Shown:

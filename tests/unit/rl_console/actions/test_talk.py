@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
@@ -262,13 +263,18 @@ def test_a_replay_shows_both_answers_as_text(now: EpisodeAnswer, expected: str) 
     assert json.loads(document(shown.values, Output.JSON))["now"]["text"] == TURN.text
 
 
-def test_an_episode_that_failed_is_an_error() -> None:
+@pytest.mark.parametrize(("kind", "part"), [("infrastructure", "agent"), ("user", "code")])
+def test_an_episode_that_failed_is_an_error(
+    kind: Literal["infrastructure", "user"], part: str
+) -> None:
     failed = ANSWER.model_copy(
-        update={"error": RolloutError(kind="infrastructure", message="the judge is down")}
+        update={"error": RolloutError(kind=kind, message="the judge is down")}
     )
-    with pytest.raises(RequestRefusedError, match=r"the judge is down\. Try again"):
-        refuse_failed(failed, doing="chatting")
-    refuse_failed(ANSWER, doing="chatting")
+    says = rf"the judge is down\. .*`kubectl rl logs sums {part} -n lab --context c` says more"
+    refuse = partial(refuse_failed, doing="chatting", job="sums", options="-n lab --context c")
+    with pytest.raises(RequestRefusedError, match=says):
+        refuse(failed)
+    refuse(ANSWER)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 from pathlib import Path
 
 import pytest
+from kubernetes.client import ApiClient
 
-from rl_console.demo.install import chart_values, namespace_manifest
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
+from rl_console.demo.install import chart_values, namespace_manifest, remedy
 from rl_console.demo.settings import DemoSettings
 from rl_console.tools import Tools
 
@@ -32,6 +35,11 @@ def test_namespaces_of_an_earlier_installation_stay(
     assert values["stores"]["namespaces"] == served
     assert values["stores"]["storageClass"] == "local"
     assert values["images"] == {"operator": "r/o:1"}
+
+
+def test_the_remedy_is_of_the_demo_s_own_cluster() -> None:
+    cluster = Cluster(Api(ApiClient(), options=["--context", "kind-demo"]))
+    assert "`kubectl get pods -n rl-system --context kind-demo`" in remedy(cluster)
 
 
 def test_namespaces_enforce_restricted_pods() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -192,8 +193,9 @@ def test_nothing_is_deleted_where_another_option_asks_for_something_else(
 
 
 def test_how_to_ask_fits_a_terminal() -> None:
-    shown = described(endpoint(api_key_secret="keys"))
+    shown = described(endpoint(api_key_secret="keys"), options="-n lab --context c")
     assert "http://sums-serve.lab.svc/v1" in shown
+    assert "  kubectl port-forward service/sums-serve 8000:80 -n lab --context c\n" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -207,9 +209,10 @@ ENGINE = {"name": "engine", "state": {"running": {}}, "restartCount": 2}
 
 
 def test_what_an_endpoints_pod_does_is_said() -> None:
-    assert pod_doing(pod("Pending", initContainerStatuses=[STAGING])).endswith("stages the model")
-    started = pod_doing(pod("Running", containerStatuses=[ENGINE]))
-    assert "the engine starts, after 2 restarts" in started
-    assert "not scheduled" in pod_doing(pod("Pending", **UNSCHEDULED))
+    doing = partial(pod_doing, options="-n lab")
+    assert doing(pod("Pending", initContainerStatuses=[STAGING])).endswith("stages the model")
+    started = doing(pod("Running", containerStatuses=[ENGINE]))
+    assert "the engine starts, after 2 restarts: `kubectl logs sums-x engine -n lab`" in started
+    assert "not scheduled" in doing(pod("Pending", **UNSCHEDULED))
     with pytest.raises(RequestRefusedError, match="version 7 is deleted"):
-        pod_doing(pod("Pending", initContainerStatuses=[REFUSED]))
+        doing(pod("Pending", initContainerStatuses=[REFUSED]))
