@@ -30,15 +30,19 @@ class Tools:
 
     def helm_command(self, *arguments: str) -> list[str]:
         """A helm command line for the cluster."""
-        chosen = ["--kubeconfig", str(self.kubeconfig)] if self.kubeconfig else []
+        chosen = _kubeconfig_option(self.kubeconfig)
         chosen += ["--kube-context", self.context] if self.context else []
         return [self.helm, *chosen, *arguments]
 
 
 def cluster_options(kubeconfig: Path | None, context: str | None) -> list[str]:
     """Options of kubectl that choose a cluster; empty: kubectl's default is meant."""
-    chosen = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
-    return [*chosen, *(["--context", context] if context else [])]
+    return [*_kubeconfig_option(kubeconfig), *(["--context", context] if context else [])]
+
+
+def _kubeconfig_option(kubeconfig: Path | None) -> list[str]:
+    """The option, without a ``~`` in front, which neither kubectl nor a quoting shell expands."""
+    return ["--kubeconfig", str(kubeconfig.expanduser())] if kubeconfig else []
 
 
 def run(
