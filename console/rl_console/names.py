@@ -25,7 +25,8 @@ def require_name(kind: str, name: str) -> str:
     if not NAME.fullmatch(name):
         raise UsageError(
             f"the {kind} cannot have the name {name!r}",
-            remedy="Names have small letters, digits, - and . alone",
+            remedy="Names have small letters, digits, - and . alone, and begin and end with a "
+            "letter or digit",
         )
     return name
 

@@ -9,6 +9,7 @@ import typer
 
 from rl_console.errors import UsageError
 from rl_console.invocation import Invocation, add
+from rl_console.names import require_job, require_name
 
 Version = Annotated[
     int | None,
@@ -121,7 +122,9 @@ def serve(
             remedy="Leave out the version and all options but --name, or --stop",
         )
     cluster = invocation.cluster()
-    namespace, named = cluster.default_namespace, name or f"{job}-serve"
+    namespace = cluster.default_namespace
+    require_job(namespace, job)
+    named = require_name("endpoint", name or f"{job}-serve")
     if stop:
         for line in stop_serving(cluster, namespace, job, named):
             print(line, flush=True)

@@ -12,7 +12,10 @@ NO_TOKEN = "a user or a token belongs in a Secret"
 A_VARIABLE = "write letters, digits and '_', not beginning with a digit"
 AN_OBJECT = "write lower-case letters, digits, '-' and '.', as in the name of an object"
 A_RUN = "write the status.runId of a job"
-A_BUCKET = "A bucket's name has 3 to 63 lower-case letters, digits, '-' and '.'"
+A_BUCKET = (
+    "A bucket's name has 3 to 63 lower-case letters, digits, '-' and '.', and begins and ends with "
+    "a letter or digit"
+)
 BUCKET = FOLDER.partition("/.+")[0]
 HINTS = {
     rf"^({FOLDER}|{REPOSITORY})$": "write hf://org/name or s3://bucket/folder",

@@ -92,6 +92,13 @@ def test_a_wrong_command_line_is_one_line_with_the_remedy(
         (["top", ""], "the name of the RLJob is empty"),
         (["trajectories", ""], "the name of the RLJob is empty"),
         (["retry", "rljob/sums"], "the RLJob cannot have the name 'rljob/sums'"),
+        (
+            ["status", "sums-"],
+            "the RLJob cannot have the name 'sums-'. Names have small letters, digits, - and . "
+            "alone, and begin and end with a letter or digit",
+        ),
+        (["serve", "sums", "--name", ".."], "the endpoint cannot have the name '..'"),
+        (["serve", "../sums", "--stop"], "the RLJob cannot have the name '../sums'"),
         (["list", "-n", ".."], "the namespace cannot have the name '..'"),
         (["status", "sums", "-n", "a/b"], "the namespace cannot have the name 'a/b'"),
     ],
@@ -102,7 +109,7 @@ def test_a_name_that_no_object_can_have_is_refused_before_a_request(
     """An empty one would mean all jobs, e.g. where a variable of the shell is not set."""
     file = kubeconfig(tmp_path, {"server": "http://127.0.0.1:9"}, {"token": "t"})
     assert app.run(["--kubeconfig", str(file), *arguments]) == USAGE
-    assert capsys.readouterr().err.startswith(f"error: {says}. ")
+    assert capsys.readouterr().err.startswith(f"error: {says}")
 
 
 @pytest.mark.parametrize(

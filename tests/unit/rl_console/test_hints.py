@@ -35,6 +35,10 @@ DATA = (
     "write s3://bucket/file.jsonl (or .json, .parquet), hf://org/name, or "
     "file:///path/file.jsonl; CSV is not read"
 )
+A_BUCKET = (
+    "A bucket's name has 3 to 63 lower-case letters, digits, '-' and '.', and begins and ends with "
+    "a letter or digit"
+)
 
 
 @pytest.mark.parametrize(
@@ -48,18 +52,20 @@ DATA = (
         ({"model": {"uri": "/models/qwen"}}, "write hf://org/name or s3://bucket/folder"),
         (
             {"model": {"uri": f"s3://{'b' * 64}/x"}},
-            "write hf://org/name or s3://bucket/folder. A bucket's name has 3 to 63 lower-case "
-            "letters, digits, '-' and '.'",
+            f"write hf://org/name or s3://bucket/folder. {A_BUCKET}",
         ),
         (
             {"model": {"uri": "s3://b/x"}},
-            "write hf://org/name or s3://bucket/folder. A bucket's name has 3 to 63 lower-case "
-            "letters, digits, '-' and '.'",
+            f"write hf://org/name or s3://bucket/folder. {A_BUCKET}",
+        ),
+        (
+            {"model": {"uri": "s3://bucket-/x"}},
+            f"write hf://org/name or s3://bucket/folder. {A_BUCKET}",
         ),
         ({"model": {"uri": "s3://bucket"}}, "write hf://org/name or s3://bucket/folder"),
         (
             train("s3://Bucket/data.jsonl"),
-            f"{DATA}. A bucket's name has 3 to 63 lower-case letters, digits, '-' and '.'",
+            f"{DATA}. {A_BUCKET}",
         ),
         (train("s3://bucket/data.csv"), DATA),
         (train("openai/gsm8k"), f"{DATA}. If it is on the hub, write hf://openai/gsm8k"),
