@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., None])
 REQUEST_SECONDS = 20.0
+MOST = 1_000_000_000
+"""Of a number of an option: far longer waits overflow the clock of the operating system."""
 PANEL = "Cluster and output"
 Kubeconfig = Annotated[
     Path | None, typer.Option(help="Kubeconfig file. Default: $KUBECONFIG or ~/.kube/config.")
@@ -103,11 +105,12 @@ class Invocation:
 
 
 def require_finite(options: Mapping[str, Any]) -> None:
-    """Raise UsageError for nan and inf: a wait of so many seconds would not end."""
+    """Raise UsageError for nan, inf and beyond MOST: a wait of so many seconds would not end."""
     for name, value in options.items():
-        if isinstance(value, float) and not math.isfinite(value):
+        if isinstance(value, float) and not (math.isfinite(value) and abs(value) <= MOST):
             raise UsageError(
-                f"--{name.replace('_', '-')} is {value}", remedy="Give a number, e.g. 60"
+                f"--{name.replace('_', '-')} is {value}",
+                remedy=f"Give a number up to {MOST}, e.g. 60",
             )
 
 

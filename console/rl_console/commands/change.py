@@ -11,7 +11,7 @@ import typer
 from rl_console.invocation import Invocation, add
 
 Wait = Annotated[
-    float | None, typer.Option(help="Wait until it is done, at most this many seconds.")
+    float | None, typer.Option(min=0, help="Wait until it is done, at most this many seconds.")
 ]
 
 

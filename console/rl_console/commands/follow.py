@@ -14,10 +14,11 @@ def follow(
     job: str,
     *,
     timeout: Annotated[
-        float, typer.Option(help="Stop watching after this many seconds; the job goes on.")
+        float, typer.Option(min=0, help="Stop watching after this many seconds; the job goes on.")
     ] = 86400.0,
     patience: Annotated[
-        float, typer.Option(help="Exit after the job has been Stalled for this many seconds.")
+        float,
+        typer.Option(min=0, help="Exit after the job has been Stalled for this many seconds."),
     ] = 60.0,
 ) -> None:
     """Show a job until it ends. The exit code is 0 only if the job completed."""

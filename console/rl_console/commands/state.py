@@ -43,7 +43,7 @@ def watch(
         float, typer.Option(min=0.5, help="Seconds between two reads.")
     ] = INTERVAL_SECONDS,
     timeout: Annotated[
-        float | None, typer.Option(help="Stop after this many seconds. Default: never.")
+        float | None, typer.Option(min=0, help="Stop after this many seconds. Default: never.")
     ] = None,
 ) -> None:
     """Print a line for each job, and one whenever it changes."""

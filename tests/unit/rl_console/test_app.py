@@ -115,18 +115,37 @@ def test_a_name_that_no_object_can_have_is_refused_before_a_request(
 @pytest.mark.parametrize(
     ("arguments", "option"),
     [
-        (["follow", "sums", "--timeout", "nan"], "--timeout is nan"),
+        (["trajectories", "sums", "--reward-min", "nan"], "--reward-min is nan"),
         (["follow", "sums", "--patience", "inf"], "--patience is inf"),
-        (["suspend", "sums", "--wait", "nan"], "--wait is nan"),
         (["list", "--request-timeout", "inf"], "--request-timeout is inf"),
         (["--request-timeout", "inf", "list"], "--request-timeout is inf"),
+        (["list", "--request-timeout", "1e300"], "--request-timeout is 1e+300"),
+        (["watch", "--interval", "1e10"], "--interval is 10000000000.0"),
     ],
 )
-def test_a_time_that_would_not_end_is_refused(
+def test_a_number_that_is_not_finite_or_huge_is_refused(
     arguments: Sequence[str], option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert app.run(arguments) == USAGE
-    assert capsys.readouterr().err == f"error: {option}. Give a number, e.g. 60\n"
+    assert capsys.readouterr().err == f"error: {option}. Give a number up to 1000000000, e.g. 60\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["follow", "sums", "--timeout", "-5"], "--timeout"),
+        (["follow", "sums", "--timeout", "nan"], "--timeout"),
+        (["follow", "sums", "--patience", "-5"], "--patience"),
+        (["watch", "--timeout", "-5"], "--timeout"),
+        (["suspend", "sums", "--wait", "-3"], "--wait"),
+        (["stop", "sums", "--wait", "-3"], "--wait"),
+    ],
+)
+def test_a_wait_that_is_no_time_is_refused(
+    arguments: Sequence[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(arguments) == USAGE
+    assert f"'{option}': Input should be greater than or equal to 0" in capsys.readouterr().err
 
 
 def failing(error: Exception) -> type[Invocation]:
