@@ -20,11 +20,15 @@ class Choice:
     tokens: int
     memory: Memory
     fits: bool
-    """False: not even the longest sequence fits by formula."""
+    """False: by formula the longest sequence does not fit, or a critic's own microbatch."""
 
 
 def choose_microbatch(shape: Shape, setup: Setup, *, device_bytes: float, most: int) -> Choice:
     """The most tokens whose step fits a device.
+
+    A critic with a limit of its own is counted with the longest sequence while they are chosen:
+    its microbatches are often far smaller than the limit, and fewer tokens of the policy do not
+    make them smaller. ``memory`` and ``fits`` count it with its limit.
 
     Args:
         shape: of the policy.
@@ -32,20 +36,20 @@ def choose_microbatch(shape: Shape, setup: Setup, *, device_bytes: float, most: 
         device_bytes: memory of one device; ``SPARE_SHARE`` of it is left free.
         most: tokens that are not exceeded, unless the longest sequence does.
     """
-
-    def needed(tokens: int) -> Memory:
-        return memory(shape, replace(setup, microbatch_tokens=tokens))
-
     budget, longest = device_bytes * (1 - SPARE_SHARE), setup.longest_tokens
-    # What exceeds it with the fewest tokens, e.g. a critic's own microbatch, fewer cannot save.
-    bound = max(budget, needed(longest).total)
+    critic_tokens = None if setup.critic_tokens is None else min(setup.critic_tokens, longest)
+
+    def fits(tokens: int) -> bool:
+        of_policy = replace(setup, microbatch_tokens=tokens, critic_tokens=critic_tokens)
+        return memory(shape, of_policy).total <= budget
+
     low, high = -(-longest // GRAIN), max(-(-longest // GRAIN), most // GRAIN)
     while low < high:  # the need grows with the tokens
         middle = (low + high + 1) // 2
-        if needed(middle * GRAIN).total <= bound:
+        if fits(middle * GRAIN):
             low = middle
         else:
             high = middle - 1
     tokens = max(low * GRAIN, longest)
-    chosen = needed(tokens)
+    chosen = memory(shape, replace(setup, microbatch_tokens=tokens))
     return Choice(tokens=tokens, memory=chosen, fits=chosen.total <= budget)

@@ -31,13 +31,18 @@ def test_the_longest_sequence_is_held_though_it_does_not_fit() -> None:
     assert not choice.fits
 
 
-def test_the_policys_tokens_are_not_lowered_for_a_critic_that_does_not_fit_itself() -> None:
-    valued = replace(SETUP, critic=True)
-    own = replace(valued, critic_tokens=262_144)
-    choice = choose_microbatch(SMALL, own, device_bytes=40 * GIB, most=MOST)
-    assert not choice.fits
-    assert choice.tokens == MOST
-    assert choice.memory.total == memory(SMALL, replace(valued, microbatch_tokens=262_144)).total
+@pytest.mark.parametrize("critic_tokens", [65_536, 262_144])
+def test_the_policys_tokens_fit_beside_a_critic_whose_own_microbatch_does_not(
+    critic_tokens: int,
+) -> None:
+    small = replace(SETUP, critic=True, critic_tokens=SETUP.longest_tokens)
+    large = replace(small, critic_tokens=critic_tokens)
+    expected = choose_microbatch(SMALL, small, device_bytes=24 * GIB, most=MOST)
+    choice = choose_microbatch(SMALL, large, device_bytes=24 * GIB, most=MOST)
+    assert SETUP.longest_tokens < choice.tokens < MOST
+    assert choice.tokens == expected.tokens
+    assert (choice.fits, expected.fits) == (False, True)
+    assert choice.memory == memory(SMALL, replace(large, microbatch_tokens=choice.tokens))
 
 
 def test_the_sum_names_each_part_and_the_total() -> None:
