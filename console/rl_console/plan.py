@@ -116,10 +116,10 @@ def _job(job: Mapping[str, Any], shape: Shape, *, device_gib: float) -> Lines:
     if not trained:
         yield "  nothing is trained: the trainer needs less than that"
     elif not fits:
-        changes = remedies(setup, too_large=True)
+        changes = remedies(shape, setup, too_large=True)
         yield f"  it cannot fit: weights, gradients and moments alone exceed it. {changes}"
     elif needed.total > device_gib * GIB * (1 - SPARE_SHARE):
-        yield f"  it may not fit: {SPARE_SHARE:.0%} should stay free. {remedies(setup)}"
+        yield f"  it may not fit: {SPARE_SHARE:.0%} should stay free. {remedies(shape, setup)}"
     elif not setup.uncounted:
         yield "  it fits by formula"
     if setup.uncounted:

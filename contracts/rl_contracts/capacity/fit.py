@@ -104,7 +104,7 @@ def _of_device(shape: Shape, setup: Setup, *, size_gib: float, each: str) -> Fit
     """Compare with one device; ``each``: words for it and its size."""
     needed = memory(shape, setup)
     too_large = needed.fixed > size_gib * GIB
-    remedy = f"To need less: {remedies(setup, too_large=too_large)}."
+    remedy = f"To need less: {remedies(shape, setup, too_large=too_large)}."
     if too_large:
         message = f"By formula training needs {fixed_arithmetic(needed)} before any activation on "
         return Fit(verdict="TooLarge", message=message + each, remedy=remedy)

@@ -71,7 +71,7 @@ def out_of_memory(
     if shape is not None:
         sentence = f" By formula a step needs {text.arithmetic(needed(shape, setup))}."
         wanted = f"{sentence} {text.not_counted(setup)}".rstrip()
-    remedies = text.remedies(setup)
+    remedies = text.remedies(shape, setup)
     return (
         f"The GPU had no memory left in {doing}{_peak()}.{wanted} "
         f"To need less: {remedies}. Fields are below spec."

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,16 @@ def _tokens(
     longest = shape.max_positions
     setup = of_spec.setup_of(spec, cuda=cuda, ranks=ranks, longest=longest, others=others)
     choice = choose_microbatch(shape, setup, device_bytes=device_bytes, most=MOST_AUTO_TOKENS)
+    chosen = replace(setup, microbatch_tokens=choice.tokens)
     log.log(
         logging.INFO if choice.fits else logging.WARNING,
         "training.maxTokensPerMicrobatch Auto: %d tokens; by formula a step needs %s of %.2f GiB%s",
         choice.tokens,
         text.arithmetic(choice.memory),
         device_bytes / GIB,
-        "" if choice.fits else f", which does not fit. To need less: {text.remedies(setup)}",
+        ""
+        if choice.fits
+        else f", which does not fit. To need less: {text.remedies(shape, chosen)}",
     )
     return choice.tokens
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -51,10 +52,33 @@ def test_the_sum_names_each_part_and_the_total() -> None:
     assert shown.endswith(" GiB")
 
 
+POLICY = "lower training.maxTokensPerMicrobatch from 8192 (at least 2048)"
+CRITIC = "lower algorithm.critic.maxTokensPerMicrobatch from {} (at least 2048)"
+
+
 def test_remedies_begin_with_the_cheapest() -> None:
-    assert remedies(replace(SETUP, checkpointing=False)).startswith("set training.gradientCheck")
-    assert "maxTokensPerMicrobatch from 8192 (at least 2048)" in remedies(SETUP)
-    valued = replace(SETUP, critic=True, critic_tokens=16_384)
-    named = "lower algorithm.critic.maxTokensPerMicrobatch from 16384 (at least 2048)"
-    assert named in remedies(valued)
-    assert named not in remedies(replace(valued, critic=False))
+    unsaved = replace(SETUP, checkpointing=False)
+    assert remedies(SMALL, unsaved).startswith("set training.gradientCheckpointing to true; lower ")
+    assert POLICY in remedies(SMALL, SETUP)
+    assert POLICY in remedies(None, SETUP)
+
+
+@pytest.mark.parametrize(
+    ("critic_tokens", "changes", "named"),
+    [
+        (2048, {}, [POLICY]),
+        (4096, {}, [POLICY]),
+        (16_384, {}, [CRITIC]),
+        (16_384, {"microbatch_tokens": 2048}, [CRITIC]),
+        (16_384, {"critic": False}, [POLICY]),
+        (8192, {"precision": "FP32"}, [POLICY, CRITIC]),
+    ],
+)
+def test_tokens_are_lowered_only_of_the_model_whose_passes_need_most(
+    critic_tokens: int, changes: dict[str, Any], named: list[str]
+) -> None:
+    setup = replace(SETUP, **{"critic": True, "critic_tokens": critic_tokens, **changes})
+    said = remedies(SMALL, setup)
+    assert [each for each in said.split("; ") if "PerMicrobatch" in each] == [
+        each.format(critic_tokens) for each in named
+    ]
