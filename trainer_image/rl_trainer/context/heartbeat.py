@@ -124,7 +124,8 @@ class Heartbeat:
         """Make a long call on a thread of its own, with safe points before and while it lasts.
 
         Returns what it returns, and raises what it raises. Where a safe point raises, the call is
-        left alone and ends with the process, so nothing may depend on how far it came.
+        left alone and ends with the process, so nothing may depend on how far it came. Only the
+        main thread may call this, and ``call`` may neither call it nor ``check``.
         """
         self.check()
         executor = ThreadPoolExecutor(1, thread_name_prefix="long-call")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
 from rl_contracts.documents.datasets.example import Example
@@ -27,7 +28,20 @@ from rl_trainer.data.spool import Spool
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 CHUNK_BYTES = 1 << 20
+
+
+class During(Protocol):
+    """Makes a long call, e.g. with safe points while it lasts."""
+
+    def __call__(self, call: Callable[[], T], /) -> T:
+        """Return what it returns, and raise what it raises."""
+
+
+def directly(call: Callable[[], T]) -> T:
+    """Make a call without safe points."""
+    return call()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +64,9 @@ class Places:
     recorded: Mapping[tuple[Split, str], str] = field(default_factory=dict)
     """Digest of the records by split and name of a source, for those that a run has begun with."""
     safe_point: Callable[[], None] = lambda: None
-    """Called after each record; what it raises ends the reading."""
+    """Called after each record, bad ones included; what it raises ends the reading."""
+    during: During = directly
+    """Makes the download of each file; it may raise as ``safe_point`` meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,17 +163,19 @@ def _read_source(
     else:
         revision, files = _files(wanted, places)
         examples = (
-            example for file in files for example in _read(file, reader, source.columns, compares)
+            example
+            for file in files
+            for example in _read(file, reader, places, source.columns, compares)
         )
     path = places.folder / f"{wanted.split}-{source.name}"
     path.unlink(missing_ok=True)
-    return reader, revision, Spool(path, _watched(examples, places.safe_point))
+    return reader, revision, Spool(path, examples)
 
 
-def _watched(examples: Iterator[Example], safe_point: Callable[[], None]) -> Iterator[Example]:
-    for example in examples:
-        yield example
-        safe_point()
+def _watched(raw: Iterator[RawRecord], places: Places) -> Iterator[RawRecord]:
+    for record in raw:
+        yield record
+        places.safe_point()
 
 
 def _showing(
@@ -177,13 +195,13 @@ def _tasks(wanted: _Wanted, reader: SourceReader, places: Places) -> Iterator[Ex
     assert places.harbor is not None
     with refusing(f"{wanted.field}.uri", uri, missing="DatasetNotFound"):
         raw = raw_tasks(folder_of(uri, places.objects), intake=places.harbor)
-        yield from reader.read(raw, file=uri)
+        yield from reader.read(_watched(raw, places), file=uri)
 
 
 def _read(
-    file: _LocalFile, reader: SourceReader, columns: Columns, compares: Compares
+    file: _LocalFile, reader: SourceReader, places: Places, columns: Columns, compares: Compares
 ) -> Iterator[Example]:
-    raw = _raw(file.path, columns, compares)
+    raw = _watched(_raw(file.path, columns, compares), places)
     yield from reader.read(raw, file=file.name, id_prefix=file.id_prefix)
     if file.ours:
         file.path.unlink()
@@ -213,7 +231,8 @@ def _stored(wanted: _Wanted, places: Places) -> _LocalFile:
     bucket, key = split_uri(uri)
     path = places.folder / f"download{Path(key).suffix}"
     with refusing(f"{wanted.field}.uri", uri, missing="DatasetNotFound"):
-        places.objects.of_bucket(bucket).get_file(key, path)
+        objects = places.objects.of_bucket(bucket)
+        places.during(lambda: objects.get_file(key, path))
     return _LocalFile(path=path, name=uri)
 
 
@@ -243,8 +262,9 @@ def _from_hub(wanted: _Wanted, places: Places) -> tuple[str, Iterator[_LocalFile
 
     def fetched() -> Iterator[_LocalFile]:
         for name in names:
-            path = places.hub.download(
-                address, name, commit=commit, folder=places.folder / "hub", field=wanted.field
+            download = partial(places.hub.download, address, name, commit=commit)
+            path = places.during(
+                partial(download, folder=places.folder / "hub", field=wanted.field)
             )
             yield _LocalFile(
                 path=path,

@@ -38,7 +38,7 @@ def read_data(
         RefusedError: a source is missing, malformed or changed, or names an unknown scorer; or an
             option asks for more steps than a new run has.
         FencedOutError, StoreUnavailableError: as the stores raise them.
-        TerminatedError: SIGTERM came; raised between two records.
+        TerminatedError: SIGTERM came; raised between two records, or while a file is downloaded.
     """
     section = job.spec.data
     places = Places(
@@ -55,6 +55,7 @@ def read_data(
         begun=run.step > 0,
         recorded=recorded(run),
         safe_point=job.heartbeat.check,
+        during=job.heartbeat.during,
     )
     datasets = fetch_datasets(section, places, compares=job.spec.compares)
     if section.rollouts is not None:

@@ -6,11 +6,12 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,7 @@ from rl_contracts.documents.run import DatasetSummary
 from rl_contracts.errors import RefusedError, StoreUnavailableError
 from rl_contracts.spec.data import Data
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.objects import Objects
 from rl_trainer.data.dataset import Dataset, Split
 from rl_trainer.data.fetch import Places, fetch_datasets
 from rl_trainer.data.hub import HubClient
@@ -34,9 +36,12 @@ from tests.contract.rl_trainer.world import RUN
 from tests.network.hub import REPO, FakeHub, serving
 from tests.samples.documents import a_run
 
+T = TypeVar("T")
 ROWS = [{"id": f"e{n}", "query": f"{n}", "answer": "7"} for n in range(10)]
 PLAIN = [{"query": f"{n}", "answer": "7"} for n in range(6)]
 OLD, NEW = "a" * 40, "b" * 40
+UNENDED_SECONDS = 5.0
+"""Only a download that nothing ends takes so long."""
 
 
 def lines(rows: list[dict[str, Any]]) -> bytes:
@@ -98,7 +103,62 @@ def test_other_ranks_are_pinged_while_records_are_read(
     world = make_world()
     world.stores.objects.put(f"{world.stores.objects.prefix}test.jsonl", b"{")
     assert world.attempt() == 2  # before any model is loaded
-    assert next(pings) == len(ROWS)
+    assert next(pings) >= len(ROWS) + 2, "one for each record, one before each download"
+
+
+def test_sigterm_ends_a_download_of_data(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminated, released = threading.Event(), threading.Event()
+
+    def download(*_: object) -> None:
+        terminated.set()
+        released.wait(UNENDED_SECONDS)
+
+    monkeypatch.setattr(Objects, "get_file", download)
+    assert make_world().attempt(terminated) == 143
+    released.set()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_safe_point_follows_each_record_a_skipped_one_too(
+    places: Places, tmp_path: Path, kind: str
+) -> None:
+    rows = [ROWS[0], *({"id": f"bad{n}", "query": "", "answer": "7"} for n in range(3)), ROWS[1]]
+    (tmp_path / f"rows.{kind}").write_bytes(parquet(rows) if kind == "parquet" else lines(rows))
+    calls: list[None] = []
+    watched = replace(places, safe_point=lambda: calls.append(None))
+    (train,) = fetch(watched, {"uri": f"file://{tmp_path}/rows.{kind}"}, onBadRecord="Skip")
+    assert (len(train.examples), train.skipped) == (2, 3)
+    assert len(calls) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [
+        ("bucket", ["download.parquet"]),
+        ("hub", ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"]),
+    ],
+)
+def test_each_file_is_downloaded_within_a_long_call(
+    places: Places, place: str, names: list[str]
+) -> None:
+    downloaded: list[set[str]] = []
+
+    def files() -> set[str]:
+        return {path.name for path in places.folder.rglob("*") if path.is_file()}
+
+    def during(call: Callable[[], T], /) -> T:
+        before, result = files(), call()
+        downloaded.append(files() - before)
+        return result
+
+    objects = places.objects
+    objects.put(f"{objects.prefix}rows.parquet", parquet(ROWS))
+    stored = f"s3://{objects.bucket}/{objects.prefix}rows.parquet"
+    uri = stored if place == "bucket" else f"hf://{REPO}/main"
+    fetch(replace(places, during=during), {"uri": uri})
+    assert all(name in new for name, new in zip(names, downloaded, strict=True))
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])

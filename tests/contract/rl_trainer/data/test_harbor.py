@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,13 @@ def write(folder: Path, name: str, **changes: str | None) -> None:
 
 
 def fetch(
-    stores: Stores, scratch: Path, uri: str, *, skip: bool = False, **program: Any
+    stores: Stores,
+    scratch: Path,
+    uri: str,
+    *,
+    skip: bool = False,
+    safe_point: Callable[[], None] = lambda: None,
+    **program: Any,
 ) -> list[Example]:
     tests = HarborTests(stores.objects, run_prefix=stores.run_prefix(RUN))
     data = scratch / "parsed"
@@ -62,6 +69,7 @@ def fetch(
         hub=HubClient("http://127.0.0.1:1", token_file=None),
         folder=data,
         harbor=HarborIntake(Program.model_validate(PROGRAM | program), tests),
+        safe_point=safe_point,
     )
     section = {
         "train": [{"name": "tasks", "format": "Harbor", "uri": uri}],
@@ -147,5 +155,8 @@ def test_a_bad_task_is_refused_by_file_and_field(
 def test_bad_tasks_are_left_out_where_the_manifest_says_so(stores: Stores, tmp_path: Path) -> None:
     write(tmp_path / "tasks", "good")
     write(tmp_path / "tasks", "bad", **{"task.toml": "["})
-    examples = fetch(stores, tmp_path, f"file://{tmp_path}/tasks/", skip=True)
+    calls: list[None] = []
+    uri, safe_point = f"file://{tmp_path}/tasks/", lambda: calls.append(None)
+    examples = fetch(stores, tmp_path, uri, skip=True, safe_point=safe_point)
     assert [each.id for each in examples] == ["good"]
+    assert len(calls) == 2, "a safe point follows each task"
