@@ -69,6 +69,7 @@ def push(job: Job, model: Uploaded, *, step: int) -> None:
             )
         )
         added = _uploaded(job, Path(folder), api)
+        job.heartbeat.check()
         commit = _asked(
             job, "writing to", lambda: api().create_commit(name, added, commit_message=message)
         )

@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from huggingface_hub import CommitOperationAdd
 
 from rl_contracts import env
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from rl_trainer.checkpoint import hub_models
 from rl_trainer.distributed.team import Team
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
@@ -118,6 +121,22 @@ def test_sigterm_ends_a_push_and_the_next_attempt_pushes_again(
     assert world.outcome.kind == "Succeeded"
     assert hub.commits == [f"Run {RUN}: 2 steps"]
     assert "model.safetensors" in hub.files[REPOSITORY]
+
+
+def test_sigterm_between_the_last_upload_and_the_commit_ends_a_push(
+    hub: ModelHub, world: HubWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminated, uploaded = threading.Event(), hub_models._uploaded
+
+    def terminate(*args: Any) -> list[CommitOperationAdd]:
+        added = uploaded(*args)
+        terminated.set()
+        return added
+
+    monkeypatch.setattr(hub_models, "_uploaded", terminate)
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt(terminated) == 143
+    assert hub.commits == []
 
 
 def test_a_token_without_write_access_is_refused_before_training(
