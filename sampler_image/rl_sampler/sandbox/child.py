@@ -19,8 +19,10 @@ import resource
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
-from types import ModuleType, TracebackType
+from dataclasses import dataclass
+from types import CodeType, ModuleType, TracebackType
 from typing import NoReturn
 
 from rl_sampler.sandbox import landlock, syscalls
@@ -44,12 +46,47 @@ FAILED = 1
 CODE, TESTS = "<program>", "<tests>"
 
 
-def confine(*, seconds: int, megabytes: int, rules: int | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """A record's tests, compiled before the program has its limits, which are not for them."""
+
+    code: CodeType
+    taken_bytes: int
+    """Address space that compiling them took, which the program has besides its own."""
+
+
+def compiled(name: str, source: str) -> CodeType:
+    """Compile a source, which tracebacks show under its name.
+
+    Raises:
+        SyntaxError, ValueError: it is not Python.
+        MemoryError, RecursionError: it is too long or nested too deep.
+    """
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    return compile(source, name, "exec")
+
+
+def compiled_tests(source: str) -> Tests:
+    """Compile tests; raises as ``compiled``."""
+    before = _address_space()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a test's style: nobody is asked to mend it
+        code = compiled(TESTS, source)
+    return Tests(code, max(0, _address_space() - before))
+
+
+def _address_space() -> int:
+    """Bytes of this process's address space."""
+    with open("/proc/self/statm") as sizes:
+        return int(sizes.read().split()[0]) * resource.getpagesize()
+
+
+def confine(*, seconds: int, address_space: int, rules: int | None) -> None:
     """Drop all rights that programs do not need; this cannot be undone.
 
     Args:
         seconds: limit of processor time, with the time used so far.
-        megabytes: limit of the address space, in MiB.
+        address_space: its limit, in bytes.
         rules: descriptor of the Landlock ruleset, which is closed; None: the kernel has none.
 
     Raises:
@@ -57,7 +94,7 @@ def confine(*, seconds: int, megabytes: int, rules: int | None) -> None:
     """
     limits = {
         resource.RLIMIT_CPU: (seconds, seconds + SPARE_SECONDS),
-        resource.RLIMIT_AS: (megabytes << 20, megabytes << 20),
+        resource.RLIMIT_AS: (address_space, address_space),
         resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),
         **dict.fromkeys(NOTHING_OF, (0, 0)),
     }
@@ -102,8 +139,8 @@ def _prctl(option: int, *arguments: int) -> None:
         raise OSError(number, f"prctl {option}: {os.strerror(number)}")
 
 
-def run(program: Program, mark: str) -> None:
-    """Run a confined program.
+def run(program: Program, mark: str, tests: Tests | None) -> None:
+    """Run a confined program, and then its tests.
 
     Raises:
         BaseException: whatever the program or its tests raise.
@@ -112,13 +149,9 @@ def run(program: Program, mark: str) -> None:
     sys.modules["__main__"] = module
     sys.argv = ["program"]
     sys.stdin = open(INPUT, encoding="utf-8", closefd=False)  # noqa: SIM115 - as the interpreter's
-    parts = [(CODE, program.code)]
-    if program.tests is not None:
-        parts.append((TESTS, program.tests))
-    for name, source in parts:
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        exec(compile(source, name, "exec"), module.__dict__)
-    if program.tests is not None:
+    exec(compiled(CODE, program.code), module.__dict__)
+    if tests is not None:
+        exec(tests.code, module.__dict__)
         os.write(REPORT, mark.encode())
 
 
@@ -135,6 +168,7 @@ def main(
     program: Program,
     mark: str,
     *,
+    tests: Tests | None,
     stdin: int,
     outputs: tuple[int, int, int],
     rules: int | None,
@@ -144,6 +178,7 @@ def main(
     Args:
         program: the program.
         mark: is reported once the tests have passed.
+        tests: the program's, compiled.
         stdin: descriptor that becomes standard input.
         outputs: descriptors that become standard output, standard error and REPORT.
         rules: descriptor of the Landlock ruleset; None where the kernel has none.
@@ -151,9 +186,10 @@ def main(
     status = FAILED
     try:
         rules = _leave_server((stdin, *outputs), rules)
-        confine(seconds=program.seconds, megabytes=program.megabytes, rules=rules)
+        address_space = (program.megabytes << 20) + (0 if tests is None else tests.taken_bytes)
+        confine(seconds=program.seconds, address_space=address_space, rules=rules)
         os.write(REPORT, CONFINED)
-        status = _status(program, mark)
+        status = _status(program, mark, tests)
     except OSError:
         traceback.print_exc()  # the handler logs it
     finally:
@@ -179,11 +215,11 @@ def _leave_server(streams: Sequence[int], rules: int | None) -> int | None:
     return None if rules is None else len(kept) - 1
 
 
-def _status(program: Program, mark: str) -> int:
+def _status(program: Program, mark: str, tests: Tests | None) -> int:
     """Run a program; exit status as of an interpreter that runs it."""
     sys.excepthook = print_exception
     try:
-        run(program, mark)
+        run(program, mark, tests)
         status = 0
     except SystemExit as left:
         status = _exit_status(left.code)

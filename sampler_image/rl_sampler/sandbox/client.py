@@ -58,7 +58,7 @@ class Sandbox:
 
         Raises:
             SandboxDownError: the server does not listen or ended, the program was killed from
-                outside, or the request is too long.
+                outside, the tests cannot be compiled, or the request is too long.
         """
         program = Program(
             code=code,

@@ -44,7 +44,11 @@ def execute(
         program: the program and its limits.
         rules: descriptor of the Landlock ruleset; None where the kernel has none.
         wall_factor: wall seconds per second of processor time.
+
+    Raises:
+        SyntaxError, ValueError, MemoryError, RecursionError: as ``compiled``, of the tests.
     """
+    tests = None if program.tests is None else child.compiled_tests(program.tests)
     mark = secrets.token_hex(16)
     me = os.getpid()
     stdin = _input(program.stdin.encode())
@@ -53,7 +57,7 @@ def execute(
     if pid == 0:
         child.end_with(me)
         outputs = (to_output, to_errors, to_report)
-        child.main(program, mark, stdin=stdin, outputs=outputs, rules=rules)
+        child.main(program, mark, tests=tests, stdin=stdin, outputs=outputs, rules=rules)
     for given in (stdin, to_output, to_errors, to_report):
         os.close(given)
     try:

@@ -29,6 +29,8 @@ SUM = "print(sum(map(int, input().split())))"
 COUNT = "import sys\nprint(len(sys.stdin.read().split()))"
 LONG = 3_000_000
 """Lines of input; with their ends they have 9 MB in the sandbox's JSON."""
+MANY_ASSERTS = "assert add(1, 2) == 3\n" * 100_000
+"""Compiling them takes more memory than the program may have."""
 PYTHON = {"reward": {"scorers": [{"kind": "Code"}], "answerSchema": "Raw"}}
 
 
@@ -57,6 +59,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (SUM + "\nraise ValueError", CASES, 0),
         (COUNT, json.dumps([{"input": "1\n" * LONG, "output": str(LONG)}]), 1),
         (ADD, f"{ASSERTS}\n{'#' * 3 * LONG}", 1),
+        (ADD, MANY_ASSERTS, 1),
+        (ADD, f"{MANY_ASSERTS}assert add(1, 1) == 3", 0),
     ],
 )
 def test_code_scorer_gives_1_only_where_all_tests_pass(

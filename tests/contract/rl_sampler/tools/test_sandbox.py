@@ -214,6 +214,12 @@ def test_missing_sandbox_server_is_an_infrastructure_error(tmp_path: Path) -> No
         asyncio.run(sandbox.run("print(1)"))
 
 
+def test_tests_that_cannot_be_compiled_are_an_infrastructure_error(path: Path) -> None:
+    sandbox = Sandbox(path, seconds=SECONDS, megabytes=MEGABYTES)
+    with pytest.raises(SandboxDownError):
+        asyncio.run(sandbox.run("", tests="assert ("))
+
+
 NOT_CONFINED = """
 import os
 from rl_sampler.sandbox.execution import execute
