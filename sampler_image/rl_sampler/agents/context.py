@@ -13,6 +13,7 @@ from typing import Any
 from rl_contracts.documents.rollout import Turn
 from rl_contracts.documents.task import Message
 from rl_contracts.spec.agent.tools import Context
+from rl_sampler.agents.images import images_in, text_of
 from rl_sampler.agents.member import GeneratedSegment, Member, Segment, ShownSegment
 from rl_sampler.tools.thoughts import without_thinking
 
@@ -36,15 +37,19 @@ async def show(member: Member, reply: Sequence[Mapping[str, Any]]) -> bool:
     if context.overflow == "DiscardTools" and left < 0:
         whole: list[Segment] = [*member.history, ShownSegment(list(reply))]
         left_over = without_results(whole, keep=context.kept)
-        if left_over != whole:
-            return member.begin(member.prompt, left_over)
+        going_on = len(member.trace) + len(tokens)
+        if left_over != whole and member.begin(member.prompt, left_over, below=going_on):
+            return True
     if context.overflow == "DiscardAll" and left < context.summary:
         return await _restart_with_notes(member, reply, limit=context.summary)
     return member.show(reply, tokens)
 
 
 def without_results(history: Sequence[Segment], *, keep: int) -> list[Segment]:
-    """The history in which a note replaces all tool results but the last ``keep``."""
+    """The history in which a note replaces all tool results but the last ``keep``.
+
+    Results that are no longer than the note stay.
+    """
     left = keep
     newest_first: list[Segment] = []
     for segment in reversed(history):
@@ -55,10 +60,15 @@ def without_results(history: Sequence[Segment], *, keep: int) -> list[Segment]:
         for message in reversed(segment.messages):
             if message["role"] == "tool":
                 left -= 1
-            discard = message["role"] == "tool" and left < 0
+            discard = message["role"] == "tool" and left < 0 and _saves_room(message)
             messages.append({**message, "content": DISCARDED} if discard else message)
         newest_first.append(ShownSegment(messages[::-1]))
     return newest_first[::-1]
+
+
+def _saves_room(result: Mapping[str, Any]) -> bool:
+    """Whether a result is longer than the note in its place."""
+    return bool(images_in([result])) or len(text_of(result)) > len(DISCARDED)
 
 
 async def _restart_with_notes(

@@ -173,11 +173,18 @@ class Member:
         self.begin(opening.prompt)
         return self._take(opening.generation, opening.sampled)
 
-    def begin(self, prompt: Sequence[int], history: Sequence[Segment] = ()) -> bool:
+    def begin(
+        self, prompt: Sequence[int], history: Sequence[Segment] = (), *, below: int | None = None
+    ) -> bool:
         """Begin a sequence with a prompt and a history.
 
+        Args:
+            prompt: token ids.
+            history: what follows the prompt.
+            below: the sequence must begin with fewer tokens; None: with any number.
+
         Returns:
-            False where no token could follow; then nothing has changed.
+            False where it has too many tokens, or none could follow; then nothing has changed.
         """
         tokens = list(prompt)
         of_prompt = [image for message in self.messages for image in message.images]
@@ -191,7 +198,8 @@ class Member:
                 shown = self.chat.between(segment.messages, response=response)
                 images += self._placed(shown, segment.messages, start=len(tokens))
                 tokens += shown
-        if self.policy.room(len(tokens)) < 1:
+        too_many = below is not None and len(tokens) >= below
+        if too_many or self.policy.room(len(tokens)) < 1:
             return False
         self.prompt, self.history = prompt, list(history)
         self.trace.restart(tokens, images)

@@ -74,6 +74,14 @@ async def test_discarded_results_take_their_images_with_them() -> None:
     assert last.start == played.member.trace.images[-1].start - played.member.trace.start
 
 
+async def test_an_image_stays_where_the_note_has_more_tokens() -> None:
+    context = {"overflow": "DiscardTools", "keepToolResults": 0}
+    script = [call(a=2), "It is 42."]
+    played = await play(**{**LOOP, "script": script}, room=1000, per_turn=990, context=context)
+    assert not played.member.trace.sequence_starts
+    assert stands(played) == [("cc", 1)]
+
+
 async def test_a_policy_that_generates_a_placeholder_ends_its_episode() -> None:
     played = await play([f"{call(a=1)}{IMAGE}"], answers=ANSWERS, images=IMAGES, model="qwen3_vl")
     assert played.reason is StopReason.STOP

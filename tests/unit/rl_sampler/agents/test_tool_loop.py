@@ -234,7 +234,7 @@ async def test_discard_tools_begins_a_sequence_once_for_each_result_that_it_disc
     script = [call(a=1), call(a=2), *(f"<tool_call>{number}" for number in range(3)), ANSWER]
     played = await play(
         script,
-        answers={'{"a": 1}': "41", '{"a": 2}': "42"},
+        answers={'{"a": 1}': "41" * 20, '{"a": 2}': "42" * 20},
         room=1600,
         per_turn=1500,
         context={"overflow": "DiscardTools"},
@@ -242,6 +242,34 @@ async def test_discard_tools_begins_a_sequence_once_for_each_result_that_it_disc
     assert len(played.member.trace.sequence_starts) == 1
     assert DISCARDED in played.policy.contexts[-1]
     check_trace(played)
+
+
+@pytest.mark.parametrize(
+    ("result", "sequences"), [("41", 0), ("é" * (len(DISCARDED) - 1), 0), ("9" * 200, 7)]
+)
+async def test_discard_tools_never_makes_the_context_longer(result: str, sequences: int) -> None:
+    script = [*(call(a=number) for number in range(8)), ANSWER]
+    answers = {f'{{"a": {number}}}': result for number in range(8)}
+    whole = await play(script, answers=answers)
+    played = await play(
+        script, answers=answers, room=3000, per_turn=2900, context={"overflow": "DiscardTools"}
+    )
+    assert played.reason is whole.reason is StopReason.STOP
+    assert len(played.member.trace.sequence_starts) == sequences
+    pairs = zip(played.policy.contexts, whole.policy.contexts, strict=True)
+    assert all(len(shown) <= len(all_shown) for shown, all_shown in pairs)
+    check_trace(played)
+
+
+async def test_discard_tools_goes_on_where_only_that_fits() -> None:
+    answers = {f'{{"a": {number}}}': "41" for number in range(8)}
+    script = [*(call(a=number) for number in range(8)), ANSWER]
+    whole = await play(script, answers=answers)
+    room = len(whole.member.trace) - whole.member.turns[0].response.start + 1
+    played = await play(
+        script, answers=answers, room=room, per_turn=200, context={"overflow": "DiscardTools"}
+    )
+    assert played.reason is StopReason.STOP
 
 
 @pytest.mark.parametrize(("tokens", "room", "notes"), [(200, 650, True), (0, 450, False)])
