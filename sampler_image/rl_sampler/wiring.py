@@ -235,6 +235,7 @@ def _environment(agent: Agent) -> EnvironmentServer | None:
         headers=agent.assignment.env.endpoint_secrets_folder / HEADERS_FOLDER,
         longest=section.result_characters,
         counters=agent.counters,
+        problems=agent.problems,
     )
 
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import aiohttp
 
 from rl_contracts.spec.agent.environment import Environment
 from rl_sampler.engine.counters import Counters
+from rl_sampler.engine.problems import Problems
 from rl_sampler.environments.actions import tool_of_schema, tools_in
 from rl_sampler.environments.copies import Servers
 from rl_sampler.environments.protocol import (
@@ -37,6 +39,8 @@ NO_ACCESS = (401, 403)
 SERVER_ERROR = 500
 OK = 200
 MAX_SCHEMA_BYTES = 1 << 20
+LISTING = "tools of the environment"
+"""Topic of the problem that there is no room to list them."""
 Place = Callable[[Session, Callable[[], Awaitable[Seen]]], Awaitable[Seen]]
 """Opens a session where there is room, and asks there."""
 
@@ -53,6 +57,7 @@ class EnvironmentServer:
         headers: Path,
         longest: int,
         counters: Counters,
+        problems: Problems,
     ) -> None:
         """Make it; nothing is connected yet.
 
@@ -63,15 +68,17 @@ class EnvironmentServer:
             headers: folder with a file for each header.
             longest: most characters of an observation that the policy is shown.
             counters: of the tools.
+            problems: of this sampler.
         """
         self.section = section
         self.slots = asyncio.Semaphore(MOST_SESSIONS)
         self.has_tools = False
         """The environment lists tools of its own, which its actions call by name."""
         self._servers, self._http, self._headers_folder = servers, http, headers
-        self._longest, self._counters = longest, counters
+        self._longest, self._counters, self._problems = longest, counters, problems
         self._tools: list[Tool] | None = None
-        self._listing = asyncio.Lock()
+        self._listing: asyncio.Task[list[Tool]] | None = None
+        """Lists the tools for all groups that wait for them."""
         self._outages = self._listed_after = 0
         """Failures of /health: all, and those before the tools were listed."""
 
@@ -93,8 +100,15 @@ class EnvironmentServer:
             session.slot = self.slots
         return await self._when_room(session, lambda: _reset(session, arguments))
 
-    async def _when_room(self, session: Session, ask: Callable[[], Awaitable[Seen]]) -> Seen:
+    async def _when_room(
+        self, session: Session, ask: Callable[[], Awaitable[Seen]], *, topic: str = ""
+    ) -> Seen:
         """Ask as ``_placed``, and wait while no server has room.
+
+        Args:
+            session: to open.
+            ask: asks in it.
+            topic: of the problem that is noted while it waits; empty: none.
 
         Raises:
             EnvironmentDownError: as ``_placed``, or none has had room for ``BUSY_SECONDS``.
@@ -105,17 +119,20 @@ class EnvironmentServer:
                 return await self._placed(session, ask)
             except EnvironmentBusyError as error:
                 if time.monotonic() + backoff > until:
-                    remedy = (
-                        "raise its max_concurrent_envs, or have fewer samplers"
-                        if self.section.image is None
-                        else "raise agent.environment.copies"
-                    )
-                    raise _down(
-                        session.url,
-                        f"has had no room for a session for {BUSY_SECONDS:g} s ({error}): {remedy}",
-                    ) from error
+                    what = f"has had no room for a session for {BUSY_SECONDS:g} s"
+                    raise _down(session.url, f"{what} ({error}): {self._remedy}") from error
+                if topic:
+                    full = _down(session.url, f"has no room for a session ({error})")
+                    self._problems.note(topic, f"{full}: {self._remedy}")
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
+
+    @property
+    def _remedy(self) -> str:
+        """For want of room."""
+        if self.section.image is None:
+            return "raise its max_concurrent_envs, or have fewer samplers"
+        return "raise agent.environment.copies"
 
     async def begin_again(self, session: Session, arguments: Mapping[str, Any]) -> Seen:
         """Reset the environment of an open session; where that has no room, as ``begin``.
@@ -172,7 +189,10 @@ class EnvironmentServer:
         raise AssertionError(f"tool {tool} was called outside of an episode")
 
     async def close(self) -> None:
-        """Nothing to close: episodes close their sessions."""
+        """End the listing of the tools; episodes close their own sessions."""
+        if self._listing is not None:
+            self._listing.cancel()
+            await asyncio.wait({self._listing})
 
     async def _check(self) -> None:
         try:
@@ -186,13 +206,23 @@ class EnvironmentServer:
             raise
 
     async def _listed(self) -> list[Tool]:
-        async with self._listing:  # one session lists for all groups that wait
+        if self._tools is not None and self._listed_after == self._outages:
+            return self._tools
+        if self._listing is None:
+            self._listing = asyncio.create_task(self._list_again(), name="list tools")
+        return await asyncio.shield(self._listing)  # a group that ends does not end it for others
+
+    async def _list_again(self) -> list[Tool]:
+        try:
             if self._tools is None:
-                self._tools = await self._list(self._when_room)
-            elif self._listed_after != self._outages:  # another release may have come back
+                self._tools = await self._list(partial(self._when_room, topic=LISTING))
+            else:  # another release may have come back
                 with contextlib.suppress(EnvironmentBusyError):
                     self._tools = await self._list(self._placed)
             return self._tools
+        finally:
+            self._listing = None
+            self._problems.clear(LISTING)
 
     async def _list(self, place: Place) -> list[Tool]:
         outages = self._outages

@@ -16,6 +16,7 @@ from rl_contracts.documents.rollout import StopReason
 from rl_contracts.spec.agent.environment import Environment
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
+from rl_sampler.engine.problems import Problems
 from rl_sampler.environments.copies import Servers
 from rl_sampler.environments.protocol import EnvironmentDownError
 from rl_sampler.environments.server import EnvironmentServer
@@ -189,6 +190,7 @@ async def test_copies_of_the_published_server_share_sessions_and_outlive_one_of_
             headers=HERE,
             longest=100,
             counters=Counters(),
+            problems=Problems(),
         )
         sessions = [environment.session() for _ in range(4)]
         for session in sessions:

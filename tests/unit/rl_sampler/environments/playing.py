@@ -16,6 +16,7 @@ from rl_sampler.agents.policy import Policy
 from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
+from rl_sampler.engine.problems import Problems
 from rl_sampler.environments.agent import EnvironmentAgent
 from rl_sampler.environments.copies import Servers, at_url
 from rl_sampler.environments.server import EnvironmentServer
@@ -120,6 +121,7 @@ async def play_at(
             headers=headers,
             longest=manifest.result_characters,
             counters=Counters(),
+            problems=Problems(),
         )
         tools = await environment.open()
         claim = Claim(task=task or a_task(0, fields=f'{{"seed": {SEED}}}'), renewed=0.0)

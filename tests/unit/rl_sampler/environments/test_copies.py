@@ -13,6 +13,7 @@ import pytest
 from rl_contracts.spec.agent.environment import Environment
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
+from rl_sampler.engine.problems import Problems
 from rl_sampler.environments.copies import at_address
 from rl_sampler.environments.protocol import EnvironmentDownError
 from rl_sampler.environments.server import EnvironmentServer
@@ -38,6 +39,7 @@ async def copies(urls: list[str], **options: Any) -> AsyncIterator[EnvironmentSe
             headers=Path("/none"),
             longest=9,
             counters=Counters(),
+            problems=Problems(),
         )
 
 

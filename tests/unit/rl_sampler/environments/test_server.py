@@ -10,15 +10,22 @@ import pytest
 from rl_contracts.spec.agent.environment import Environment
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
+from rl_sampler.engine.problems import Problems
 from rl_sampler.environments import server as server_module
 from rl_sampler.environments.copies import at_url
 from rl_sampler.environments.protocol import EnvironmentDownError
 from rl_sampler.environments.server import MAX_SCHEMA_BYTES, EnvironmentServer
 from tests.network.openenv import SmallServer, serving
+from tests.waiting import until
 
 
 def server_at(
-    url: str, http: aiohttp.ClientSession, *, headers: Path = Path("/none"), **options: Any
+    url: str,
+    http: aiohttp.ClientSession,
+    *,
+    headers: Path = Path("/none"),
+    problems: Problems | None = None,
+    **options: Any,
 ) -> EnvironmentServer:
     return EnvironmentServer(
         Environment.model_validate({"url": url, **options}),
@@ -27,6 +34,7 @@ def server_at(
         headers=headers,
         longest=9,
         counters=Counters(),
+        problems=problems or Problems(),
     )
 
 
@@ -59,10 +67,13 @@ async def test_a_server_that_came_back_lists_its_tools_again() -> None:
         assert asked.has_tools
 
 
-async def test_groups_wait_for_room_to_list_the_tools_and_one_lists_them_for_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "FIRST_BACKOFF_SECONDS", 0.001)
+
+
+@pytest.mark.usefixtures("short_backoff")
+async def test_groups_wait_for_room_to_list_the_tools_and_one_lists_them_for_all() -> None:
     server = SmallServer(tools=True, refusals=3)
     async with serving(server) as url, open_outside() as http:
         asked = server_at(url, http, action="Tool")
@@ -75,9 +86,42 @@ async def test_a_server_that_never_has_room_to_list_its_tools_is_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server_module, "BUSY_SECONDS", 0.01)
+    server = SmallServer(room=0)
+    async with serving(server) as url, open_outside() as http:
+        asked = server_at(url, http, action="Tool")
+        failed = await asyncio.gather(*(asked.open() for _ in range(3)), return_exceptions=True)
+    assert [type(error) for error in failed] == [EnvironmentDownError] * 3
+    assert all("no room for a session for" in str(error) for error in failed)
+    assert server.refused == 1, "the groups wait together, not one behind the other"
+
+
+@pytest.mark.usefixtures("short_backoff")
+async def test_a_group_that_ends_does_not_end_the_listing_of_the_others() -> None:
+    server, problems = SmallServer(tools=True, room=0), Problems()
+    async with serving(server) as url, open_outside() as http:
+        asked = server_at(url, http, action="Tool", problems=problems)
+        groups = [asyncio.create_task(asked.open()) for _ in range(3)]
+        await asyncio.to_thread(until, lambda: bool(problems.topics), what="the problem")
+        assert "has no room for a session" in str(problems)
+        groups[0].cancel()
+        await asyncio.wait([groups[0]])
+        server.room = None
+        for group in groups[1:]:
+            assert [tool.name for tool in (await group).listed] == ["guess"]
+    assert problems.topics == []
+
+
+@pytest.mark.usefixtures("short_backoff")
+async def test_close_ends_the_listing() -> None:
+    problems = Problems()
     async with serving(SmallServer(room=0)) as url, open_outside() as http:
-        with pytest.raises(EnvironmentDownError, match="no room for a session for"):
-            await server_at(url, http, action="Tool").open()
+        asked = server_at(url, http, action="Tool", problems=problems)
+        group = asyncio.create_task(asked.open())
+        await asyncio.to_thread(until, lambda: bool(problems.topics), what="the problem")
+        await asked.close()
+        await asyncio.wait([group])
+    assert group.cancelled()
+    assert problems.topics == []
 
 
 async def test_a_server_without_room_after_an_outage_keeps_its_tools_until_it_lists_them() -> None:
