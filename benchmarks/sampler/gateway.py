@@ -302,6 +302,7 @@ class Parrot:
 
     sampling = Sampling()
     serving = SimpleNamespace(known={"1": POINTER})
+    claim, member = Claim(task=a_task(), renewed=0.0), 0
 
     def room(self, context: int) -> int:
         """Always enough."""
@@ -322,7 +323,9 @@ class Parrot:
                 },
             }
         )
-        return Sampled(generations=[made], queue_seconds=0.0, generate_seconds=0.0)
+        return Sampled(
+            generations=[made], queue_seconds=0.0, generate_seconds=0.0, step=POINTER.step
+        )
 
 
 async def memory(result: Result) -> None:

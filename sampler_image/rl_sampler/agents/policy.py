@@ -32,6 +32,8 @@ class Sampled:
     queue_seconds: float
     """Wait for slots of the engine."""
     generate_seconds: float
+    step: int
+    """Of the policy that was served when the request began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,7 @@ class Policy:
         stops: tuple[str, ...] = (),
         progress: Progress | None = None,
         known: int = 0,
+        keep: bool = True,
     ) -> Sampled:
         """Sample responses to one context.
 
@@ -95,6 +98,7 @@ class Policy:
                 update of the weights may repeat a request, which then begins again; only with
                 ``weightSync.pause: Retract`` and with adapters it does not.
             known: tokens of the context whose experts are known.
+            keep: the tokens are kept at once; else the caller says it to the claim later.
 
         Raises:
             PromptError: the context leaves no room.
@@ -127,11 +131,14 @@ class Policy:
         queued, self.claim.counted_by_slots = time.monotonic(), True
         async with self.slots.take(members, of=info.max_running_requests):
             started = time.monotonic()
-            generations = await self._sample_until_valid(request, progress)
+            generations, step = await self._sample_until_valid(request, progress)
+        if keep:
+            self.claim.keep_tokens(step, member=self.member)
         return Sampled(
             generations=generations,
             queue_seconds=started - queued,
             generate_seconds=time.monotonic() - started,
+            step=step,
         )
 
     async def _files(self, images: Sequence[ImageSpan]) -> tuple[str, ...]:
@@ -142,8 +149,12 @@ class Policy:
 
     async def _sample_until_valid(
         self, request: GenerateRequest, progress: Progress | None
-    ) -> list[Generation]:
-        """Repeat a request until no update of the weights invalidates the answer."""
+    ) -> tuple[list[Generation], int]:
+        """Repeat a request until no update of the weights invalidates the answer.
+
+        Returns:
+            The answer, and the step of the policy that was served when its request began.
+        """
         serving, again = self.serving, False
         while True:
             if self.listener is not None:
@@ -157,8 +168,7 @@ class Policy:
                 answer = await self._attempt(keyed, label_of(policy), progress)
             updated = serving.updating or serving.commits != commits
             if not is_invalidated(answer, label=label_of(policy), keyed=bool(key), updated=updated):
-                self.claim.keep_tokens(policy.step, member=self.member)
-                return answer
+                return answer, policy.step
             self.counters.requests_repeated += 1
             again = True
 

@@ -262,7 +262,9 @@ class Session:
                 await emit(number, part)
 
         if (stored := self._stored(placed)) is not None:
-            answered = await self._answered(placed, stored, stop=None)
+            # Its oldest token decides how old it is, whoever samples the others.
+            with self._keeping(min(span.step for span in stored.spans)):
+                answered = await self._answered(placed, stored, stop=None)
             choice = self._add(placed, answered)
             self.replayed_tokens += len(stored.tokens)
             if emit is not None and (rest := growing[0].finish(choice.text)):
@@ -276,11 +278,13 @@ class Session:
             stops=asked.stops,
             progress=progress if streamed else None,
             known=placed.place.routed,
+            keep=False,
         )
         for sent, generation in zip(growing, sampled.generations, strict=True):
             if sent.sent and sent.length != len(generation.output_ids):
                 raise TornStreamError("a request was repeated after a part of it was streamed")
-        answers = [await self._sampled(placed, each) for each in sampled.generations]
+        with self._keeping(sampled.step):
+            answers = [await self._sampled(placed, each) for each in sampled.generations]
         # At once: of a program that leaves while the calls of one are parsed, none is data.
         choices = [self._add_sampled(placed, each, sampled) for each in answers]
         for number, choice in enumerate(choices):
@@ -293,12 +297,18 @@ class Session:
         asked = placed.asked
         if asked.choices != 1 or asked.stops:
             return None
-        response = self.past.take(placed.place.context, longest=self._longest(asked))
-        if response is not None:
-            # Its oldest token decides how old it is, whoever samples the others.
-            oldest = min(span.step for span in response.spans)
-            self.policy.claim.keep_tokens(oldest, member=self.policy.member)
-        return response
+        return self.past.take(placed.place.context, longest=self._longest(asked))
+
+    @contextmanager
+    def _keeping(self, step: int) -> Iterator[None]:
+        """Count tokens of a policy's step while their calls are read, and keep them behind that.
+
+        Those of a program that leaves meanwhile are dropped, and count no more.
+        """
+        claim, member = self.policy.claim, self.policy.member
+        with claim.sampling(step, member=member):
+            yield
+            claim.keep_tokens(step, member=member)
 
     async def _sampled(self, placed: Placed, generation: Generation) -> Answered:
         place = placed.place

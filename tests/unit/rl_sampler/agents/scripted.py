@@ -111,7 +111,9 @@ class ScriptedPolicy:
                 },
             }
         )
-        return Sampled(generations=[generation], queue_seconds=0.0, generate_seconds=0.0)
+        return Sampled(
+            generations=[generation], queue_seconds=0.0, generate_seconds=0.0, step=KNOWN["4"].step
+        )
 
 
 class TableOfTools:

@@ -147,6 +147,17 @@ async def test_a_request_without_an_answer_does_not_make_its_member_older(
     assert seen == steps
 
 
+@pytest.mark.parametrize(("keep", "step"), [(True, 5), (False, None)])
+async def test_tokens_count_once_they_are_kept(keep: bool, step: int | None) -> None:
+    engine, claim = HeldEngine(), Claim(a_task(), renewed=0.0)
+    serving = Serving(engine=ENGINE, policy=pointer(1, 5))
+    policy = a_policy(claim, serving=serving, engine=engine, counters=Counters())
+    request = asyncio.create_task(policy.sample([1, 2], keep=keep))
+    (await engine.asked.get()).set_result([a_generation()])
+    assert (await request).step == 5
+    assert claim.sampling_step == step
+
+
 def test_earlier_tokens_keep_a_claims_sampling_step() -> None:
     claim = Claim(a_task(), renewed=0.0)
     claim.keep_tokens(5, member=0)

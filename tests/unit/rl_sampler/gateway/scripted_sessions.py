@@ -23,6 +23,7 @@ from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.unit.rl_sampler.agents.scripted import KNOWN, ScriptedEngine
 
 Line = str | Exception
+STEP = KNOWN["4"].step
 
 
 def generation(
@@ -90,6 +91,7 @@ class ScriptedPolicy:
         stops: tuple[str, ...] = (),
         progress: Progress | None = None,
         known: int = 0,
+        keep: bool = True,
     ) -> Sampled:
         self.known.append(known)
         self.contexts.append(list(context))
@@ -106,7 +108,9 @@ class ScriptedPolicy:
         self.outputs += [each.output_ids for each in made]
         if self.routed:
             made = [routed(each, [*context, *each.output_ids], known=known) for each in made]
-        return Sampled(generations=made, queue_seconds=0.0, generate_seconds=0.0)
+        if keep:
+            self.claim.keep_tokens(STEP, member=self.member)
+        return Sampled(generations=made, queue_seconds=0.0, generate_seconds=0.0, step=STEP)
 
     def _response(self, line: str, limit: int, stops: tuple[str, ...]) -> Generation:
         tokens = self.prompts.tokens(line) if line else []

@@ -20,7 +20,7 @@ from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.gateway.visible import GrowingText, settled
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.unit.rl_sampler.agents.scripted import ScriptedEngine, call
-from tests.unit.rl_sampler.gateway.scripted_sessions import a_session
+from tests.unit.rl_sampler.gateway.scripted_sessions import STEP, a_session
 from tests.unit.rl_sampler.gateway.test_tree import TOOLS, user
 
 
@@ -216,14 +216,17 @@ async def test_of_several_choices_none_is_data_where_the_program_left_before_all
             return await super().parse_calls(text, **options)
 
     asked = asyncio.Event()
-    session, _ = a_session([call(x=1), call(x=2), call(x=1), call(x=3)], engine=SlowEngine())
+    session, policy = a_session([call(x=1), call(x=2), call(x=1), call(x=3)], engine=SlowEngine())
     request = asyncio.create_task(streamed(session, tools=TOOLS, n=2))
     await asked.wait()
+    assert policy.claim.sampling_step == STEP, "while they are read"
     request.cancel()
     await asyncio.wait([request])
     assert len(session.tree) == 0
+    assert policy.claim.sampling_step is None, "dropped tokens make no group older"
     await streamed(session, tools=TOOLS, n=2)
     assert len(session.tree) == 2
+    assert policy.claim.sampling_step == STEP
 
 
 async def test_outage_ends_the_session() -> None:
