@@ -204,12 +204,19 @@ def _may_have(job: Job) -> bool:
 
 
 def _keeps(job: Job, pool: Pool, *, others_wait: bool, now: float) -> bool:
-    """Whether a holder keeps the pool."""
+    """Whether a holder keeps the pool.
+
+    One that cannot be read keeps the others' pods from being changed, so it keeps its place only
+    once it has begun. Before that it asks again as soon as it can be read.
+    """
     if not _may_have(job):
+        return False
+    begins = start_gate.applies(job.status)
+    if job.spec is None and begins:
         return False
     if job.spec is not None and pool_ref.of(job.spec) != pool.meta.name:
         return False
-    if not others_wait or not start_gate.applies(job.status):
+    if not others_wait or not begins:
         return True
     stalled = find(job.status.conditions, "Stalled")
     if stalled is None or not is_true(job.status.conditions, "Stalled"):

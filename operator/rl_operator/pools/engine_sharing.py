@@ -36,7 +36,7 @@ def conflict(job: Job, others: Sequence[Job]) -> str:
 def keeps(job: Job, others: Sequence[Job]) -> bool:
     """Whether a run that has engines keeps them beside others.
 
-    A spec that cannot be read was fit when the run got the engines, and takes them from nobody.
+    A spec that cannot be read was fit when the run began, and takes the engines from nobody.
     """
     if job.spec is None or not others:
         return True

@@ -180,6 +180,7 @@ def test_edit_of_a_job_that_has_not_begun_takes_nothing_from_one_that_has(
 def test_unreadable_spec_takes_the_pool_from_nobody(unread: str) -> None:
     turns = some()
     ask(turns, "a", "b")
+    begin(turns, unread)
     place = (kinds.DEPLOYMENT.name, POOL)
     before = copy.deepcopy(turns.api.objects[place]["spec"])
     edit(turns, unread, steps="many")
@@ -193,6 +194,44 @@ def test_unreadable_spec_takes_the_pool_from_nobody(unread: str) -> None:
     edit(turns, unread, steps=60)
     assert turns.holders == ("a", "b")
     assert "Stalled" not in {each["type"] for each in turns.pool["status"]["conditions"]}
+
+
+@pytest.mark.parametrize("others_begun", [True, False])
+def test_unreadable_job_that_has_not_begun_waits_again(others_begun: bool) -> None:
+    turns = some()
+    ask(turns, "a", "b")
+    if others_begun:
+        begin(turns, "b")
+    edit(turns, "a", steps="many")
+    for suspended in (True, False):  # somebody maintains the pool
+        turns.pool["spec"]["suspend"] = suspended
+        turns.api.touch(turns.pool, spec=True)
+        turns.settle()
+        assert turns.holders == ("b",)
+    assert [turns.jobs_of(pod) for pod in turns.pods()] == [{"b"}, {"b"}], "its pods come back"
+    edit(turns, "a", steps=60)
+    ask(turns, "a")
+    assert turns.holders == ("b", "a")
+    edit(turns, "a", steps="many")
+    turns.say("b", ENDED)
+    turns.settle()
+    assert not turns.holders
+    assert not turns.pods(), "no GPU is kept"
+
+
+@pytest.mark.parametrize("act", ["suspend", "delete"])
+def test_unreadable_job_that_has_begun_frees_the_pool(act: str) -> None:
+    turns = some()
+    ask(turns, "a", "b")
+    begin(turns, "b")
+    edit(turns, "b", steps="many")
+    if act == "delete":
+        turns.delete("b")
+    else:
+        turns.suspend("b", wanted=True)
+    turns.settle()
+    assert turns.holders == ("a",)
+    assert [turns.jobs_of(pod) for pod in turns.pods()] == [{"a"}, {"a"}]
 
 
 def test_edited_job_that_cannot_share_any_more_releases_the_pool() -> None:
