@@ -10,6 +10,7 @@ from rl_operator.kube.kinds import PYTORCH_JOB, SAMPLER_POOL, WORKLOAD, WRITTEN,
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.names import APPLIED_ANNOTATION
 from rl_operator.kube.subset_diff import contains
+from rl_operator.kube.trainer_state import state_of
 
 Manifest = dict[str, Any]
 KINDS = {kind.name: kind for kind in WRITTEN}
@@ -71,6 +72,8 @@ class Delete:
     kind: Kind
     name: str
     uid: str
+    stops: bool = False
+    """Whether it is a trainer that has not ended."""
 
     def __str__(self) -> str:
         return f"delete {self.kind.name} {self.name}"
@@ -106,8 +109,9 @@ def plan(
 ) -> Plan:
     """Compare the objects that should exist with those that do.
 
-    What stops pods and gives back their quota comes first. Other deletions come last, so that a
-    pool stays until the one that replaces it exists.
+    What stops pods and gives back their quota comes first. Other deletions come last: a pool stays
+    until the one that replaces it exists, and no deletion of an earlier attempt's trainer that
+    fails keeps the next attempt from being made.
 
     Args:
         wanted: in the order in which they are created.
@@ -131,17 +135,20 @@ def plan(
     for child in unwanted:
         if child.meta.owner_uid == owner_uid and child.meta.deleted_at is None:
             kind, meta = KINDS[child.kind], child.meta
-            actions.append(Delete(kind=kind, name=meta.name, uid=meta.uid))
+            stops = kind == PYTORCH_JOB and state_of(child.raw) == "Active"
+            actions.append(Delete(kind=kind, name=meta.name, uid=meta.uid, stops=stops))
     return Plan(actions=tuple(sorted(actions, key=_turn)), conflicts=tuple(conflicts))
 
 
 def _turn(action: Action) -> int:
     """The place of an action among those of a plan; equals keep their order."""
     match action:
-        case Delete(kind=kind):
-            return {PYTORCH_JOB: 0, WORKLOAD: 2}.get(kind, 4)
+        case Delete(stops=True):
+            return 0
         case Apply(stops=True):
             return 1
+        case Delete(kind=kind):
+            return 2 if kind == WORKLOAD else 4
         case _:
             return 3
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from rl_operator.kube.metadata import Child, Raw
 from rl_operator.kube.names import SPEC_VOLUME
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import parse_time
-
-State = Literal["Active", "Succeeded", "Failed"]
+from rl_operator.kube.trainer_state import State, state_of, true_conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,24 +40,10 @@ class TrainerJob:
             created_at=child.meta.created_at,
             ran_at=_ran_at(child.raw),
             state=state,
-            message=redacted(_true_conditions(child.raw).get(state, {}).get("message", "")),
+            message=redacted(true_conditions(child.raw).get(state, {}).get("message", "")),
             deleting=child.meta.deleted_at is not None,
             config=_config_of(child.raw),
         )
-
-
-def state_of(raw: Raw) -> State:
-    """Whether a PyTorchJob has ended, and how. The state of its pods is not part of it."""
-    true = _true_conditions(raw)
-    return "Succeeded" if "Succeeded" in true else "Failed" if "Failed" in true else "Active"
-
-
-def _true_conditions(raw: Raw) -> dict[str, Raw]:
-    """Conditions whose status is True, by type."""
-    conditions = raw.get("status", {}).get("conditions") or []
-    return {
-        condition["type"]: condition for condition in conditions if condition["status"] == "True"
-    }
 
 
 def _ran_at(raw: Raw) -> float | None:

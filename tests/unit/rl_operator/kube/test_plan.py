@@ -120,6 +120,16 @@ def test_what_stops_pods_and_gives_back_quota_comes_first_and_other_deletions_la
     ]
 
 
+def test_an_earlier_attempt_s_trainer_is_deleted_after_the_next_one_is_made() -> None:
+    cluster = ModelCluster()
+    for attempt in (1, 2):
+        settle(cluster, a_job_object(RLJobStatus(attempt=attempt)), run_trainer=True)
+        cluster.finish(attempt, "Failed")
+    job = a_job_object(RLJobStatus(attempt=3), lifecycle={"attemptHistoryLimit": 1})
+    actions = [str(action) for action in planned(cluster, job, run_trainer=True).actions]
+    assert actions[-2:] == ["create PyTorchJob job-3", "delete PyTorchJob job-1"]
+
+
 def test_no_pool_is_made_before_the_inputs_are_checked() -> None:
     snapshot = ModelCluster().snapshot(JOB)
     assert JOB.spec is not None
