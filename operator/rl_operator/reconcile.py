@@ -237,8 +237,8 @@ class JobReconciler:
         marked = self.queueing.finish(snapshot)
         wait = self._reporter.report(StatusInput(snapshot=snapshot, now=self.now())).wait
         wait = min(wait, self._expire(snapshot))
-        if cleared.blocked_reason or marked.hindered:  # the rest is written later
-            wait = min(wait, STALLED_SECONDS)
+        if cleared.hindered or marked.hindered:  # the rest is written later
+            wait = min(wait, UNSETTLED_INTERVALS * self.progress_seconds)
         return deadlines.after_end(snapshot, wait)
 
     def _expire(self, snapshot: JobSnapshot) -> float:

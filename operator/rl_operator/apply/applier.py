@@ -19,6 +19,7 @@ from rl_operator.kube.kinds import (
     SANDBOX_TEMPLATE,
     SERVICE,
     Key,
+    Kind,
 )
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.names import APPLIED_ANNOTATION
@@ -213,34 +214,45 @@ class Applier:
         """Perform what can be done; return the refusal of the first action that failed, if any.
 
         After a failed write only pods are stopped: all else may rely on it. After a failed deletion
-        everything goes on.
+        everything goes on. A webhook that does not answer is asked once for each verb and kind: a
+        request waits for its timeout.
 
         Raises:
             ApiHookError: the first action that failed has met a webhook that does not answer.
         """
         failed: tuple[Action, ApiRefusedError | ApiHookError] | None = None
-        blocked = False
+        blocked, silent = False, set[tuple[type[Action], Kind]]()
         for action in todo.actions:
-            if blocked and not (isinstance(action, Apply) and action.stops):
+            stops = isinstance(action, Apply) and action.stops
+            if (blocked and not stops) or (type(action), action.kind) in silent:
                 continue
-            if isinstance(action, Delete):  # before it: a failed request may have deleted it
-                self._verified[key].pop((action.kind.name, action.name), None)
-            try:
-                perform(self._cluster, key.namespace, action)
-            except (ApiRefusedError, ApiHookError) as error:
-                failed = failed or (action, error)
-                blocked = blocked or not isinstance(action, Delete)
-            except ApiConflictError:
-                self._existing.add(key)
-                raise
-            else:
+            error = self._try(key, action)
+            if error is None:
                 done.append(action)
+                continue
+            failed = failed or (action, error)
+            blocked = blocked or not isinstance(action, Delete)
+            if isinstance(error, ApiHookError):
+                silent.add((type(action), action.kind))
         if failed is None:
             return None
         doing, cause = failed
         if isinstance(cause, ApiHookError):
             raise cause
         return _refused(doing, cause)
+
+    def _try(self, key: Key, action: Action) -> ApiRefusedError | ApiHookError | None:
+        """Perform an action; return why it was not admitted, if it was not."""
+        if isinstance(action, Delete):  # before it: a failed request may have deleted it
+            self._verified[key].pop((action.kind.name, action.name), None)
+        try:
+            perform(self._cluster, key.namespace, action)
+        except (ApiRefusedError, ApiHookError) as error:
+            return error
+        except ApiConflictError:
+            self._existing.add(key)
+            raise
+        return None
 
     def _trusted_seconds(self) -> float:
         return self._trust_seconds * max(1.0, len(self._at_rest) / KEPT_IN_PACE)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rl_contracts.documents.run import Outcome
-from rl_operator.apply.requeue import STALLED_SECONDS
+from rl_operator.apply.requeue import UNSETTLED_INTERVALS
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests.contract.rl_operator.jobs.silent_webhook import silent_webhook
@@ -128,7 +128,10 @@ def test_a_suspended_job_leaves_its_queue(queue: World) -> None:
         assert queue.cluster.get(kinds.WORKLOAD, queue.namespace, NAME) is None
 
 
-def test_a_finished_job_expires(world: World) -> None:
+@pytest.mark.parametrize("hindrance", [full_quota, webhook_away])
+def test_a_finished_job_tries_again_and_expires(
+    world: World, hindrance: Callable[[World], AbstractContextManager[Any]]
+) -> None:
     job = at_work(world)
     world.make_job(lifecycle={"cleanupPolicy": "None"})
     outcome = Outcome(kind="Succeeded", reason="Trained", message="All steps.")
@@ -136,9 +139,9 @@ def test_a_finished_job_expires(world: World) -> None:
     world.end_trainer("job-1", "Succeeded", exit_code=0)
     assert world.settle(job)["phase"] == "Succeeded"
     assert world.operator is not None
-    with webhook_away(world):
-        world.apiserver.kubectl("-n", world.namespace, "delete", "configmap", "--all")
-        assert world.operator.jobs.reconcile(job) == STALLED_SECONDS
+    world.apiserver.kubectl("-n", world.namespace, "delete", "configmap", "--all")
+    with hindrance(world):
+        assert world.operator.jobs.reconcile(job) == UNSETTLED_INTERVALS
         world.make_job(lifecycle={"cleanupPolicy": "None", "ttlSecondsAfterFinished": 0})
         world.operator.jobs.reconcile(job)
     assert world.cluster.get(kinds.RLJOB, world.namespace, job.name) is None

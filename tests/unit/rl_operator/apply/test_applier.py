@@ -381,3 +381,22 @@ def test_what_fails_keeps_no_pods_from_being_stopped(
         first = next(each for each in asked if each.startswith("failed"))
         assert make().startswith(f"The API server refused to {first.removeprefix('failed ')}")
     assert [each for each in server.asked if not each.startswith("get")] == asked
+
+
+def test_silent_webhook_is_asked_once_for_each_verb_and_kind() -> None:
+    trainers = [a_manifest("PyTorchJob", f"job-{attempt}") for attempt in (1, 2, 3)]
+    pools = [a_manifest("SamplerPool", f"job-{group}", a=2) for group in ("a", "b")]
+    server = Refusing(*trainers, *pools, error=ApiHookError, fails=["delete PyTorchJob", "apply"])
+    seen = children(server, "PyTorchJob", "SamplerPool")
+    with pytest.raises(ApiHookError):
+        Applier(server).make(
+            KEY,
+            wanted=[Wanted(manifest=each | {"spec": {"a": 1, "admitted": 0}}) for each in pools],
+            unwanted=[child for (kind, _), child in seen.items() if kind == "PyTorchJob"],
+            observed=seen,
+            owner_uid="owner",
+        )
+    assert [each for each in server.asked if not each.startswith("get")] == [
+        "failed delete PyTorchJob",
+        "failed apply SamplerPool",
+    ]
