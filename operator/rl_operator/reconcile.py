@@ -215,11 +215,15 @@ class JobReconciler:
     def _keep_or_stop(self, snapshot: JobSnapshot, gate: Gate) -> float | None:
         """Keep a job whose spec cannot be read as it is, or stop it."""
         decision = unrenderable_job.decide(snapshot)
-        stall = Stall(reason="InvalidSpec", message=snapshot.job.spec_error)
-        made = self._children.stop(snapshot, gate)
-        self.queueing.update_workload(gate)
+        made = self._children.stop(snapshot, gate).then(self.queueing.update_workload(gate))
+        message = f"{snapshot.job.spec_error} {made.hindrance}".strip()
         status_input = StatusInput(
-            snapshot=snapshot, decision=decision, stall=stall, hold=gate.hold, now=self.now()
+            snapshot=snapshot,
+            decision=decision,
+            stall=Stall(reason="InvalidSpec", message=message),
+            blocked_reason=made.blocked_reason,
+            hold=gate.hold,
+            now=self.now(),
         )
         wait = self._reporter.report(status_input).wait
         if decision is not None:

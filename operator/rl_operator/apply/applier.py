@@ -47,6 +47,11 @@ class Made:
         """Whether anything stands in the way of the rest."""
         return self.stall is not None or bool(self.blocked_reason)
 
+    @property
+    def hindrance(self) -> str:
+        """What stands in the way of the rest; empty where nothing does."""
+        return self.stall.message if self.stall is not None else self.blocked_reason
+
     @classmethod
     def blocked(cls, error: ApiHookError) -> Made:
         """Nothing was done, because a webhook does not answer."""

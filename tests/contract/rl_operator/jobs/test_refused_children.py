@@ -22,7 +22,13 @@ from tests.contract.rl_operator.jobs.test_queue import (
     decide,
     workload,
 )
-from tests.contract.rl_operator.jobs.test_suspend import at_work, end_pod, refuse, suspend
+from tests.contract.rl_operator.jobs.test_suspend import (
+    at_work,
+    end_pod,
+    make_unreadable,
+    refuse,
+    suspend,
+)
 from tests.contract.rl_operator.world import World
 from tests.kube import kueue
 from tests.waiting import until
@@ -147,12 +153,22 @@ def test_a_finished_job_tries_again_and_expires(
     assert world.cluster.get(kinds.RLJOB, world.namespace, job.name) is None
 
 
-def test_a_job_whose_edit_is_refused_obeys_its_eviction_and_is_reported(
-    queue: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (refuse, "The operator sets this variable itself."),
+        (make_unreadable, "samplerpools/job-main cannot be written for now"),
+    ],
+)
+def test_a_job_with_an_unsupported_spec_obeys_its_eviction_and_is_reported(
+    queue: World,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[World, Key, pytest.MonkeyPatch], str],
+    message: str,
 ) -> None:
     """The webhook for changes of pools does not answer, so that they cannot be held back."""
     job = admitted_and_at_work(queue)
-    refuse(queue, job, monkeypatch)
+    spoil(queue, job, monkeypatch)
     queue.settle(job)
     label = ("label", "samplerpool", "job-main", "tried=yes", "--dry-run=server")
     tried: Callable[[], str] = lambda: (  # noqa: E731 - one line tells it
@@ -165,3 +181,4 @@ def test_a_job_whose_edit_is_refused_obeys_its_eviction_and_is_reported(
             queue.operator.jobs.reconcile(job)
         assert queue.objects(kinds.PYTORCH_JOB) == []
         assert queue.condition_now(job, "Evicted")
+        assert message in queue.condition(job, "Ready")["message"]
