@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_operator.cache.cached_reader import KEPT_IN_PACE
 from rl_operator.kube.api_errors import ApiConflictError, ApiHookError, ApiRefusedError
@@ -39,25 +39,27 @@ class Made:
 
     done: tuple[Action, ...] = ()
     stall: Stall | None = None
-    blocked_reason: str = ""
-    """Why an object cannot be written for now."""
+    outage: ApiHookError | None = None
+    """An object cannot be written for now, because a webhook does not answer."""
 
     @property
     def hindered(self) -> bool:
         """Whether anything stands in the way of the rest."""
-        return self.stall is not None or bool(self.blocked_reason)
+        return self.stall is not None or self.outage is not None
+
+    @property
+    def blocked_reason(self) -> str:
+        """Why an object cannot be written for now; empty where no webhook prevents it."""
+        if self.outage is None:
+            return ""
+        kind, name = self.outage.doing.partition("/namespaces/")[2].split("/")[1:3]
+        message = self.outage.message
+        return f"{kind}/{name} cannot be written for now, and is tried again: {message}"
 
     @property
     def hindrance(self) -> str:
         """What stands in the way of the rest; empty where nothing does."""
         return self.stall.message if self.stall is not None else self.blocked_reason
-
-    @classmethod
-    def blocked(cls, error: ApiHookError) -> Made:
-        """Nothing was done, because a webhook does not answer."""
-        kind, name = error.doing.partition("/namespaces/")[2].split("/")[1:3]
-        why = f"{kind}/{name} cannot be written for now, and is tried again: {error.message}"
-        return cls(blocked_reason=why)
 
     @classmethod
     def refused(cls, doing: object, error: ApiRefusedError) -> Made:
@@ -69,7 +71,7 @@ class Made:
         return Made(
             done=(*self.done, *later.done),
             stall=self.stall or later.stall,
-            blocked_reason=self.blocked_reason or later.blocked_reason,
+            outage=self.outage or later.outage,
         )
 
 
@@ -146,7 +148,7 @@ class Applier:
         begun: bool = False,
         settled: bool = False,
     ) -> Made:
-        """Plan and perform. A refusal by the API server is returned as a stall, not raised.
+        """Plan and perform. What the API server does not admit is returned, not raised.
 
         Args:
             key: the owner.
@@ -161,19 +163,17 @@ class Applier:
 
         Raises:
             ApiConflictError: an object was created or changed since it was observed.
-            ApiHookError: a webhook does not answer. What stops pods is done all the same.
         """
         self._keep(key, wanted, settled=settled)
         wanted = [each for each in wanted if not self._is_trusted(key, each)]
         begun = bool(begun or observed or self._verified[key])
         existing = {**observed, **self._read_absent(key, wanted, observed, begun=begun)}
         todo = plan(wanted, unwanted, observed=existing, owner_uid=owner_uid)
-        done: list[Action] = []
-        stall = self._perform(key, todo, done)
-        if stall is None and not todo.conflicts:
+        made = self._perform(key, todo)
+        if not made.hindered and not todo.conflicts:
             self._verified[key] |= self._as_seen_now(wanted)
             self._existing.discard(key)
-        return Made(done=tuple(done), stall=stall or _name_taken(todo.conflicts))
+        return replace(made, stall=made.stall or _name_taken(todo.conflicts))
 
     def _keep(self, key: Key, wanted: Sequence[Wanted], *, settled: bool) -> None:
         """Keep what is known of the wanted objects alone, and make a beginning for a new owner."""
@@ -215,17 +215,14 @@ class Applier:
         children = observe.named(self._cluster, key, absent)
         return {(child.kind, child.meta.name): child for child in children}
 
-    def _perform(self, key: Key, todo: Plan, done: list[Action]) -> Stall | None:
-        """Perform what can be done; return the refusal of the first action that failed, if any.
+    def _perform(self, key: Key, todo: Plan) -> Made:
+        """Perform what can be done; say what was done, and why the first action failed that did.
 
         After a failed write only pods are stopped: all else may rely on it. After a failed deletion
         everything goes on. A webhook that does not answer is asked once for each verb and kind: a
         request waits for its timeout.
-
-        Raises:
-            ApiHookError: the first action that failed has met a webhook that does not answer.
         """
-        failed: tuple[Action, ApiRefusedError | ApiHookError] | None = None
+        done, failed = list[Action](), Made()
         blocked, silent = False, set[tuple[type[Action], Kind]]()
         for action in todo.actions:
             stops = isinstance(action, Apply) and action.stops
@@ -235,16 +232,14 @@ class Applier:
             if error is None:
                 done.append(action)
                 continue
-            failed = failed or (action, error)
             blocked = blocked or not isinstance(action, Delete)
             if isinstance(error, ApiHookError):
                 silent.add((type(action), action.kind))
-        if failed is None:
-            return None
-        doing, cause = failed
-        if isinstance(cause, ApiHookError):
-            raise cause
-        return _refused(doing, cause)
+                cause = Made(outage=error)
+            else:
+                cause = Made.refused(action, error)
+            failed = failed if failed.hindered else cause
+        return replace(failed, done=tuple(done))
 
     def _try(self, key: Key, action: Action) -> ApiRefusedError | ApiHookError | None:
         """Perform an action; return why it was not admitted, if it was not."""

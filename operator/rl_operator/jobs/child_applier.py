@@ -11,7 +11,6 @@ from rl_operator.apply.applier import Applier, Made
 from rl_operator.jobs import unrenderable_job
 from rl_operator.jobs.render_inputs import is_settled, render_inputs
 from rl_operator.kube import kinds
-from rl_operator.kube.api_errors import ApiHookError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.plan import Wanted
@@ -127,18 +126,16 @@ class JobChildApplier:
         *,
         settled: bool = False,
     ) -> Made:
-        try:
-            made = self.applier.make(
-                snapshot.key,
-                wanted=wanted,
-                unwanted=unwanted,
-                observed=snapshot.children,
-                owner_uid=snapshot.job.meta.uid,
-                begun=snapshot.job.status.observed_generation >= 0,
-                settled=settled,
-            )
-        except ApiHookError as error:
-            log.warning("not made: %s", error)
-            return Made.blocked(error)
+        made = self.applier.make(
+            snapshot.key,
+            wanted=wanted,
+            unwanted=unwanted,
+            observed=snapshot.children,
+            owner_uid=snapshot.job.meta.uid,
+            begun=snapshot.job.status.observed_generation >= 0,
+            settled=settled,
+        )
+        if made.outage is not None:
+            log.warning("not made: %s", made.outage)
         self.events.record(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
         return made

@@ -151,7 +151,7 @@ class Queueing:
             self.cluster.merge(kinds.WORKLOAD, change, subresource=subresource)
         except ApiHookError as error:
             log.warning("not written: %s", error)
-            return Made.blocked(error)
+            return Made(outage=error)
         except ApiRefusedError as error:
             log.warning("not written: %s", error)
             return Made.refused(f"update Workload {change['metadata']['name']}", error)

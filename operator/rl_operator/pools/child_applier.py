@@ -49,6 +49,9 @@ class PoolChildApplier:
         """Apply and delete objects as the pool wants; return what prevents that, if anything.
 
         ``unserved``: its runs have no policy, and no pod is ready.
+
+        Raises:
+            ApiHookError: a webhook does not answer. What stops pods is done all the same.
         """
         assert job.spec is not None
         meta, guarded = snapshot.pool.meta, self.unguarded_seconds(snapshot) == 0
@@ -83,6 +86,8 @@ class PoolChildApplier:
             begun=snapshot.pool.status.observed_generation >= 0,
             settled=not spec.shared and _is_settled(snapshot.pool),
         )
+        if made.outage is not None:
+            raise made.outage
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, source)
         return made.stall

@@ -11,7 +11,6 @@ import pytest
 
 from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_contracts.spec.workers import MOST_SAMPLERS
-from rl_operator.apply.applier import Made
 from rl_operator.kube import names
 from rl_operator.kube.api_errors import ApiHookError, ApiRefusedError, ClusterError
 from rl_operator.kube.conditions import Stall
@@ -429,30 +428,31 @@ CHANGE: Raw = {"metadata": {"name": "rljob-job"}}
 
 @pytest.mark.parametrize("due", [Gate(spec=None, mark=CHANGE), Gate(spec=None, status=CHANGE)])
 @pytest.mark.parametrize(
-    ("kind", "status", "made"),
+    ("kind", "status", "prevents"),
     [
         (
             ApiHookError,
             500,
-            Made(
-                blocked_reason="workloads/rljob-job cannot be written for now, and is tried again: "
-                "no"
+            (
+                None,
+                "workloads/rljob-job cannot be written for now, and is tried again: no",
             ),
         ),
         (
             ApiRefusedError,
             403,
-            Made(
-                stall=Stall(
+            (
+                Stall(
                     reason="ChildRefused",
                     message="The API server refused to update Workload rljob-job: no",
-                )
+                ),
+                "",
             ),
         ),
     ],
 )
 def test_a_workload_that_cannot_be_written_is_reported(
-    kind: type[ClusterError], status: int, made: Made, due: Gate
+    kind: type[ClusterError], status: int, prevents: tuple[Stall | None, str], due: Gate
 ) -> None:
     queueing = Queueing(
         cluster=Refusing(kind, status),
@@ -461,11 +461,13 @@ def test_a_workload_that_cannot_be_written_is_reported(
         now=lambda: NOW,
         rules=DEFAULT_RULES,
     )
-    assert queueing.update_workload(due) == made
+    updated = queueing.update_workload(due)
+    assert (updated.stall, updated.blocked_reason) == prevents
     over = [a_condition("Complete", "Succeeded", NOW)]
     job = a_job_object(RLJobStatus(conditions=over), **QUEUED)
     children = {("Workload", "rljob-job"): child_of(stored(kueue.admitted))}
-    assert queueing.finish(a_snapshot(job=job, children=children)) == made
+    finished = queueing.finish(a_snapshot(job=job, children=children))
+    assert (finished.stall, finished.blocked_reason) == prevents
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.kube import kinds, names
+from rl_operator.kube.api_errors import ApiHookError
+from rl_operator.kube.api_requests import Manifest
 from rl_operator.kube.conditions import ConditionUpdate
+from rl_operator.kube.kinds import Kind
 from rl_operator.pools import engine_sharing
 from rl_operator.state.snapshot import Job
 from tests.examples import examples
@@ -194,6 +197,29 @@ def test_unreadable_spec_takes_the_pool_from_nobody(unread: str) -> None:
     edit(turns, unread, steps=60)
     assert turns.holders == ("a", "b")
     assert "Stalled" not in {each["type"] for each in turns.pool["status"]["conditions"]}
+
+
+def test_pool_is_tried_again_while_a_webhook_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = some()
+    ask(turns, "a")
+    apply = turns.api.apply
+
+    def hooked(kind: Kind, manifest: Manifest, *, manager: str, subresource: str = "") -> Manifest:
+        if kind == kinds.DEPLOYMENT:
+            raise ApiHookError(doing="PATCH", status=500, message="no")
+        return apply(kind, manifest, manager=manager, subresource=subresource)
+
+    turns.make("b")
+    turns.say("b")
+    with monkeypatch.context() as away:
+        away.setattr(turns.api, "apply", hooked)
+        for _ in range(2):
+            with pytest.raises(ApiHookError):
+                turns.settle()
+    turns.settle()
+    assert [turns.jobs_of(pod) for pod in turns.pods()] == [{"a", "b"}, {"a", "b"}]
 
 
 @pytest.mark.parametrize("others_begun", [True, False])
