@@ -13,7 +13,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check docs kubectl-rl unit unit-operator unit-trainer unit-others servers browser contract contract-objects contract-process contract-shared contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
+.PHONY: help venv generate check docs kubectl-rl unit unit-operator unit-trainer unit-others servers browser contract contract-objects contract-process contract-stores contract-console contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -72,17 +72,20 @@ servers: ## Build the servers that contract tests start; a test's time limit mus
 browser: ## Install Debian's Chromium, which tests drive, unless a browser of its kind is there
 	@command -v chromium chromium-headless-shell google-chrome > /dev/null || $(PYTHON) -m rl_local packages chromium
 
-contract: venv servers browser ## Stores, engine and API server as processes; five lanes side by side
-	@$(MAKE) --no-print-directory -j5 --output-sync=target $(addprefix contract-,objects process shared sampler trainer)
+contract: venv servers browser ## Stores, engine and API server as processes; six lanes side by side
+	@$(MAKE) --no-print-directory -j6 --output-sync=target $(addprefix contract-,objects process stores console sampler trainer)
 
 contract-objects:
-	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,jobs pools viewers) -q
+	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,jobs pools) -q
 
 contract-process:
-	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,api process) tests/contract/turns tests/contract/rl_local -q
+	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,api process viewers) tests/contract/turns tests/contract/rl_local -q
 
-contract-shared:
-	$(VENV)/pytest $(addprefix tests/contract/,rl_contracts policy_broadcast rl_console rl_sampler/tools) -q
+contract-stores:
+	$(VENV)/pytest $(addprefix tests/contract/,rl_contracts policy_broadcast) -q
+
+contract-console:
+	$(VENV)/pytest $(addprefix tests/contract/,rl_console rl_sampler/tools) -q
 
 contract-sampler:
 	$(VENV)/pytest tests/contract/rl_sampler --ignore=tests/contract/rl_sampler/tools -q

@@ -30,6 +30,7 @@ from tests.contract.rl_operator.jobs.test_suspend import (
     suspend,
 )
 from tests.contract.rl_operator.world import World
+from tests.examples import first
 from tests.kube import kueue
 from tests.waiting import until
 
@@ -77,7 +78,7 @@ def edit(world: World, **sections: Any) -> Key:
 
 @pytest.mark.parametrize(
     ("hindrance", "message"),
-    [(full_quota, REFUSED), (webhook_away, "cannot be written for now")],
+    first(1, [(full_quota, REFUSED), (webhook_away, "cannot be written for now")]),
     ids=["a quota is full", "a webhook is away"],
 )
 def test_a_job_can_be_suspended(
@@ -120,6 +121,7 @@ def test_a_queued_job_obeys_its_eviction_and_gives_its_quota_back(queue: World) 
         assert not kueue.holds_quota(workload(queue))
 
 
+@pytest.mark.soak
 def test_a_suspended_job_leaves_its_queue(queue: World) -> None:
     job = admitted_and_at_work(queue)
     with full_quota(queue):
@@ -134,6 +136,7 @@ def test_a_suspended_job_leaves_its_queue(queue: World) -> None:
         assert queue.cluster.get(kinds.WORKLOAD, queue.namespace, NAME) is None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("hindrance", [full_quota, webhook_away])
 def test_a_finished_job_tries_again_and_expires(
     world: World, hindrance: Callable[[World], AbstractContextManager[Any]]
@@ -153,6 +156,7 @@ def test_a_finished_job_tries_again_and_expires(
     assert world.cluster.get(kinds.RLJOB, world.namespace, job.name) is None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -160,6 +160,7 @@ def test_adapter_that_the_engine_lost_is_loaded_again(
     pod.wait_version(1)
 
 
+@pytest.mark.soak
 def test_restarted_agent_continues_with_the_loaded_adapter(
     lora_trainer: AdapterTrainer, make_lora_pod: MakePod, lora_engine: EngineServer
 ) -> None:

@@ -14,7 +14,6 @@ from rl_trainer.data.harbor import archive
 from tests.contract.rl_sampler.gateway.program_jobs import PROGRAMS, check_tokens, program_job
 from tests.contract.rl_sampler.pods import MakePod, Pod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.examples import first
 from tests.waiting import until
 
 JUDGE = b"""#!/bin/sh
@@ -90,7 +89,8 @@ def test_the_tests_of_a_task_decide_the_reward(harbor: Harbor) -> None:
     assert none[0].program.tests_log == "no reward\n"
 
 
-@pytest.mark.parametrize("phase", first(1, ["program", "tests"]))
+@pytest.mark.soak
+@pytest.mark.parametrize("phase", ["program", "tests"])
 def test_a_pod_that_dies_costs_an_attempt_and_is_no_reward(harbor: Harbor, phase: str) -> None:
     harbor.pod.serve_first_of(harbor.trainer)
     tasks = harbor.insert()

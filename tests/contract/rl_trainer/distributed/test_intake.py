@@ -88,6 +88,7 @@ def check_shares(world: World, reads: Sequence[Sequence[str]]) -> None:
         assert set(later) & set(read), "both ranks have a share"
 
 
+@pytest.mark.soak
 def test_damage_in_every_group_ends_the_attempt_with_its_reason(make_world: MakeWorld) -> None:
     world = make_world(steps=3)
     world.spec = world.spec.model_copy(update={"rollouts": Rollouts(max_empty_batches=1)})

@@ -15,7 +15,6 @@ from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model.learner import Learner
 from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.distributed.test_offloaded_parameters import offload_flags
-from tests.examples import first
 from tests.models import states
 from tests.models.tiny_model import save_tiny
 
@@ -62,7 +61,8 @@ def train(world: World, folder: Path) -> None:
             aside.restore_auxiliary(states.stored(states.whole(plain.auxiliary(), each)))
 
 
-@pytest.mark.parametrize("size", first(1, [1, 2]))
+@pytest.mark.soak
+@pytest.mark.parametrize("size", [1, 2])
 def test_an_offloaded_reference_changes_no_number(size: int, tmp_path: Path) -> None:
     tiny, scratch = save_tiny(tmp_path / "tiny", intermediate_size=49), tmp_path / "scratch"
     scratch.mkdir()

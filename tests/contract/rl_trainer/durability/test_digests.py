@@ -141,6 +141,7 @@ def test_a_change_behind_the_back_of_a_summary_is_refused(interrupted: World) ->
     assert (interrupted.run.step, interrupted.run.head_batch) == (before.step, before.head_batch)
 
 
+@pytest.mark.soak
 def test_a_run_of_an_earlier_release_is_replayed(interrupted: World) -> None:
     """Its rollouts have no summaries, and its digests are of all tensors of a batch."""
     stores, before = interrupted.stores, interrupted.run

@@ -83,6 +83,7 @@ def world(make_world: MakeWorld) -> World:
     return make_world(steps=STEPS, checkpoint={"everySteps": 2, "keepLast": 1})
 
 
+@pytest.mark.soak
 def test_an_older_document_store_goes_on_from_its_time_under_new_numbers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

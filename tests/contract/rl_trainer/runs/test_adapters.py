@@ -27,7 +27,6 @@ from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.examples import first
 from tests.models import states as states_of
 from tests.models.tiny_model import save_tiny, tiny_model
 from tests.servers import ROOT
@@ -77,7 +76,8 @@ def published(sampler: TestSampler, pointer: PolicyPointer) -> tuple[Manifest, d
     return manifest, load(bytes(files["adapter_model.safetensors"]))
 
 
-@pytest.mark.parametrize("quantization", first(1, [None, "Int8"]))
+@pytest.mark.soak
+@pytest.mark.parametrize("quantization", [None, "Int8"])
 def test_a_run_of_crashing_trainers_ends_with_the_adapters_of_one_that_never_stopped(
     quantization: str | None,
     make_world: MakeWorld,

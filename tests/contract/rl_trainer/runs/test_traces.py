@@ -61,6 +61,7 @@ def test_an_image_without_the_packages_is_refused(
     assert "opentelemetry-exporter-otlp-proto-http" in outcome.remedy
 
 
+@pytest.mark.soak
 def test_a_receiver_that_is_down_stops_nothing(
     make_world: MakeWorld, receiver: otlp.Receiver
 ) -> None:

@@ -62,7 +62,7 @@ def of_secrets(listed: Answer, secret: Answer = MISSING) -> list[tuple[str, str]
 
 
 @pytest.mark.parametrize(
-    ("jobs", "found"),
+    ("jobs", "states"),
     [
         ([], [(DEFAULT, "fault")]),
         ([job()], [(DEFAULT, "fault")]),
@@ -74,9 +74,9 @@ def of_secrets(listed: Answer, secret: Answer = MISSING) -> list[tuple[str, str]
     ],
 )
 def test_the_default_secret_and_those_that_jobs_need_are_examined(
-    jobs: list[dict[str, Any]], found: list[tuple[str, str]]
+    jobs: list[dict[str, Any]], states: list[tuple[str, str]]
 ) -> None:
-    assert of_secrets(Answer(200, {"items": jobs})) == found
+    assert of_secrets(Answer(200, {"items": jobs})) == states
 
 
 @pytest.mark.parametrize("status", [403, 404])
