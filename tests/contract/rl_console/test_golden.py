@@ -108,14 +108,15 @@ PASSING = re.compile(
     r'("?(?:uid|resourceVersion|creationTimestamp)"?: ).*?(?=,?$)|(https://127\.0\.0\.1):\d{5}'
     r"|()\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
     r"|((?:download|promote)-)[a-z0-9]{5}\b"
-    r"|(--kubeconfig )[^\s`]+",
+    r"|(--kubeconfig )[^\s`]+"
+    r"|(^\[ *)\d+\.\d(?= s\])",
     re.MULTILINE,
 )
 """What is different in each run of the tests."""
 
 
 def settled(text: str) -> str:
-    return PASSING.sub(lambda match: f"{match[1] or match[2] or match[4] or match[5] or ''}…", text)
+    return PASSING.sub(lambda match: f"{next(filter(None, match.groups()), '')}…", text)
 
 
 def sections(run: Run, world: World, command: tuple[str, ...]) -> Iterator[str]:

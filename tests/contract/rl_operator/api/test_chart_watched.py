@@ -83,6 +83,7 @@ def test_a_namespace_leaves_after_its_jobs_no_longer_need_the_operator(
         assert refusal(world) == ""
 
 
+@pytest.mark.soak
 def test_jobs_that_others_reconcile_do_not_matter(world: World) -> None:
     world.make_job(managedBy="kueue.x-k8s.io/multikueue")
     with installed(world):

@@ -33,7 +33,7 @@ def trainer(world: World) -> dict[str, Any] | None:
     return world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "job-1")
 
 
-@pytest.mark.parametrize("crash_after", first(2, range(1, MOST_WRITES)))
+@pytest.mark.parametrize("crash_after", first(1, range(1, MOST_WRITES)))
 def test_a_crash_between_any_two_writes(world: World, crash_after: int) -> None:
     job = at_work(world)
     world.settle(job)

@@ -244,6 +244,7 @@ def read_by(world: World, attempt: int) -> RLJobSpec:
     return RLJobSpec.model_validate_json(config["data"][SPEC_KEY])
 
 
+@pytest.mark.soak
 def test_edits_of_trainer_and_lifecycle_reach_the_next_attempt_and_no_earlier_one(
     world: World,
 ) -> None:

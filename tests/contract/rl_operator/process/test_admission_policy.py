@@ -351,6 +351,7 @@ def test_events_are_written_about_our_kinds_alone(place: Place) -> None:
     assert "Events about its kinds" in refused(place.operator, event("v1", "Pod"))
 
 
+@pytest.mark.soak
 def test_job_says_what_the_administrator_does_not_let_it_do(world: World, start: Starter) -> None:
     start("strict", "--require-queue")
     job = world.make_job()

@@ -175,7 +175,7 @@ MISSED = {
 }
 
 
-@pytest.mark.parametrize("missed", first(2, MISSED.values()), ids=MISSED.keys())
+@pytest.mark.parametrize("missed", first(1, MISSED.values()), ids=MISSED.keys())
 def test_change_missed_by_an_expired_watch_is_seen_in_the_next_list(
     world: World, front: ApiFront, missed: Missed
 ) -> None:

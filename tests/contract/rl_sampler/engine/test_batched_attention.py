@@ -66,6 +66,7 @@ def logprobs_of(generation: Generation) -> Values:
     return np.array([logprob for logprob, _, _ in generation.meta_info.output_token_logprobs])
 
 
+@pytest.mark.soak
 async def test_engine_logprobs_equal_those_of_transformers(
     engine: Engine, engine_server: EngineServer, tiny_model: Path
 ) -> None:

@@ -22,7 +22,7 @@ from tests.waiting import until
 TALKER = [sys.executable, str(PROGRAMS / "talker.py")]
 
 
-@pytest.mark.parametrize("place", ["Pod", "EpisodePod", "Sidecar"])
+@pytest.mark.parametrize("place", first(1, ["Pod", "EpisodePod", "Sidecar"]))
 def test_program_talks_streams_branches_and_posts_its_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, place: str
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_version_is_handed_out_as_it_was_published(
     assert len(lines) == len(names)
 
 
+@pytest.mark.soak
 def test_a_promoted_version_is_a_model_for_jobs_and_stays_the_same(
     trainer: ScriptedTrainer, environment: dict[str, str], stores: Stores, tmp_path: Path
 ) -> None:

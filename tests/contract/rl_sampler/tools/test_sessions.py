@@ -19,6 +19,7 @@ from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.toolbox import Toolbox, Tools
 from tests.code_container import in_thread
 from tests.contract.rl_sampler.tools.tool_servers import SERVER, HttpServer
+from tests.examples import first
 from tests.samples.manifests import a_job
 from tests.waiting import HUNG_SECONDS
 
@@ -61,7 +62,7 @@ async def tell(tools: Tools, text: str, *, tool: str = "remember") -> ToolCall:
     return await tools.call(WantedCall(tool=tool, arguments=json.dumps({"text": text})))
 
 
-@pytest.mark.parametrize("place", ["url", "command"])
+@pytest.mark.parametrize("place", first(1, ["url", "command"]))
 async def test_episodes_share_no_state_of_a_server(
     tmp_path: Path, http_server: HttpServer, place: str
 ) -> None:

@@ -131,6 +131,7 @@ async def test_slow_tool_is_distinguished_from_a_server_that_is_down(
     assert "timed out" in text
 
 
+@pytest.mark.soak
 async def test_restarted_server_is_connected_again(make_toolbox: MakeToolbox) -> None:
     server = HttpServer()
     server.start()

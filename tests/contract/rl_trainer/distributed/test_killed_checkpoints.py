@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from rl_trainer.attempt import FAILED, SUCCEEDED
 from rl_trainer.checkpoint import retention
 from rl_trainer.checkpoint.retention import Folder
@@ -17,6 +19,7 @@ STEPS = 4
 CHECKPOINTS = {"everySteps": 1, "keepLast": 2}
 
 
+@pytest.mark.soak
 def test_a_rank_that_dies_while_it_writes_its_part_costs_no_whole_checkpoint(
     make_world: MakeWorld,
 ) -> None:

@@ -38,6 +38,7 @@ def test_two_processes_train_and_publish_adapters_of_experts_as_one(tmp_path: Pa
     parity.check_merged(MeshSizes(fsdp=2), folder, scratch)
 
 
+@pytest.mark.soak
 def test_two_processes_export_what_one_of_them_would_gather(tmp_path: Path) -> None:
     folder = parity.save_model("dense", tmp_path / "model", num_hidden_layers=2)
     scratch = tmp_path / "scratch"

@@ -260,6 +260,7 @@ CRITIC_AND_REFERENCE: dict[str, Any] = {
 }
 
 
+@pytest.mark.soak
 def test_a_state_resumes_on_another_number_of_ranks(tiny: Path, tmp_path: Path) -> None:
     state, expected = save(ALONE, tiny)
     (stored, weights), (_, same) = ranks.together(save_again, size=2, folder=tiny, scratch=tmp_path)

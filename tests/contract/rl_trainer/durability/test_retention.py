@@ -21,7 +21,6 @@ from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.examples import first
 
 STEPS = 8
 KEPT = {
@@ -80,9 +79,8 @@ def test_a_run_that_deletes_and_crashes_is_whole(
     assert {kept_policy.prefix for kept_policy in kept_policies} <= folders(world, "policies")
 
 
-@pytest.mark.parametrize(
-    "named", first(1, [False, True]), ids=["before-it-is-durable", "once-it-is-durable"]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("named", [False, True], ids=["before-it-is-durable", "once-it-is-durable"])
 def test_a_trainer_that_dies_in_its_last_checkpoint_leaves_nothing_in_the_bucket(
     world: World, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:

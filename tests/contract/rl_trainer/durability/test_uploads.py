@@ -60,6 +60,7 @@ def test_young_uploads_stay(stores: Stores) -> None:
     assert left(stores) == set()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("way", ["put", "put_file", "put_parts"])
 def test_an_upload_that_another_process_aborts_is_sent_again(
     stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

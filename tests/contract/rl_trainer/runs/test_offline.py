@@ -134,7 +134,7 @@ def test_stored_groups_train_as_a_plain_loop_does_over_crashes(
     assert metrics[0].logprob_gap_mean < 1.0  # of other weights than those that sampled
     assert [metric.staleness_max for metric in metrics] == [0, 1, 2, 3]
     run = world.run
-    monkeypatch.setattr(rollout_queries, "STEPS_AFTER", 1)
+    monkeypatch.setattr(rollout_queries, "STEPS_AFTER", STEPS // 2)  # not from step 0 on
     query = RolloutQuery(rollout=trained[-1].id)
     answer = rollout_queries.answer(
         world.stores, run, query, vocabularies=Vocabularies(), tokenizer=""

@@ -29,6 +29,7 @@ def kept(world: World) -> list[str]:
     )
 
 
+@pytest.mark.soak
 def test_files_are_kept_and_a_server_that_is_down_stops_nothing(make_world: MakeWorld) -> None:
     world = make_world(steps=3, tracking={"tensorBoard": True, "mlflow": NOBODY, "samples": 2})
     with sampling(TestSampler(world.stores, RUN)):
