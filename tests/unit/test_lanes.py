@@ -1,42 +1,42 @@
-"""The lanes in which `make` runs a tier side by side: together they have each test once."""
+"""Every test file of a tier that runs in lanes is in one of them, and in no other."""
 
 from __future__ import annotations
 
-import os
+import re
 import shlex
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+LANES = re.compile(r"\$\(addprefix (unit|contract)-,([a-z ]+)\)")
+IGNORED = "--ignore="
 
 
-def lanes(tier: str) -> list[tuple[list[Path], list[Path]]]:
-    """Paths of each lane, and those that it leaves out."""
-    without_make = {name: value for name, value in os.environ.items() if "MAKE" not in name}
-    command = ["make", "--dry-run", tier]
-    printed = subprocess.run(
-        command, cwd=ROOT, env=without_make, check=True, capture_output=True, text=True
-    ).stdout
-    read = []
-    for line in printed.splitlines():
-        words = shlex.split(line)
-        if words and words[0].endswith("/pytest"):
-            ignored = [ROOT / word.removeprefix("--ignore=") for word in words if "=" in word]
-            read.append(([ROOT / word for word in words if word.startswith("tests/")], ignored))
-    return read
+def lanes(tier: str) -> list[str]:
+    """The tier's lanes, as its target names them."""
+    named = {
+        match[1]: match[2].split() for match in LANES.finditer((ROOT / "Makefile").read_text())
+    }
+    return [f"{tier}-{name}" for name in named[tier]]
 
 
-def within(path: Path, folders: list[Path]) -> bool:
-    return any(path.is_relative_to(folder) for folder in folders)
+def files(lane: str) -> set[Path]:
+    """The test files that a lane runs."""
+    command = ["make", "--no-print-directory", "-n", lane]
+    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    words = shlex.split(printed)
+    ignored = [ROOT / word.removeprefix(IGNORED) for word in words if word.startswith(IGNORED)]
+    asked = [ROOT / word for word in words if word.startswith("tests/")]
+    assert all(folder.is_dir() for folder in [*asked, *ignored]), printed
+    tests = {path for folder in asked for path in folder.rglob("test_*.py")}
+    return {path for path in tests if not any(path.is_relative_to(folder) for folder in ignored)}
 
 
 @pytest.mark.parametrize("tier", ["unit", "contract"])
-def test_each_test_is_in_one_lane(tier: str) -> None:
-    each = lanes(tier)
-    for path in (ROOT / "tests" / tier).rglob("test_*.py"):
-        having = [
-            paths for paths, ignored in each if within(path, paths) and not within(path, ignored)
-        ]
-        assert len(having) == 1, path
+def test_each_file_is_in_exactly_one_lane(tier: str) -> None:
+    times = Counter(path for lane in lanes(tier) for path in files(lane))
+    assert set((ROOT / "tests" / tier).rglob("test_*.py")) - times.keys() == set()
+    assert {path for path, count in times.items() if count > 1} == set()
