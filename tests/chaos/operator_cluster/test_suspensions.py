@@ -4,7 +4,7 @@ That no step is lost or made twice is shown by ``tests/cluster/test_suspend.py``
 
 | row | suspended while | resumed |
 |---|---|---|
-| stalled | its data are missing | Stalled again; goes on once they are there |
+| stalled | its data are missing | stays Stalled while suspended, too; goes on once they are there |
 | waiting | its samplers' image cannot be pulled | waits for samplers again |
 | starting | no node takes its trainer | with another nodeSelector: the next attempt, Complete |
 | running | its trainer works | the next attempt in the next epoch |
@@ -16,8 +16,10 @@ That no step is lost or made twice is shown by ``tests/cluster/test_suspend.py``
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -178,13 +180,20 @@ def test_suspend_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
 def test_suspend_while_the_data_are_missing(lab: Lab, begun: Begun) -> None:
     condition = condition_of(await_phase(lab, "stalled", "Stalled", "DatasetNotFound"), "Stalled")
     assert condition.message.startswith(f"spec.data.train[0].uri = '{LATE}'")
-    assert suspend(lab, "stalled").attempt == 0
-    resume(lab, "stalled")
-    await_phase(lab, "stalled", "Stalled", "DatasetNotFound")
-    suspend(lab, "stalled")
+
+    def is_suspended(wanted: bool) -> bool:
+        """Whether the job is, or is not; its data are checked all the same."""
+        status = await_phase(lab, "stalled", "Stalled", "DatasetNotFound")
+        condition = view.condition(status, "Suspended")
+        return (condition is not None and condition.status == "True") is wanted
+
+    for wanted in (True, False, True):
+        patch(lab, "stalled", json.dumps({"suspend": wanted}))
+        until(partial(is_suspended, wanted), what=f"suspend: {wanted}")
     with lab.stores() as stores:
         good = stores.objects.get("datasets/arithmetic/train.jsonl")
         stores.objects.put(LATE.removeprefix("s3://rl-data/"), good)
+    assert suspend(lab, "stalled").attempt == 0
     resume(lab, "stalled")
     assert attempts(await_phase(lab, "stalled", "Succeeded")) == [TRAINED]
 
