@@ -1,4 +1,4 @@
-"""What the memory model is told of a manifest."""
+"""What the memory model takes from a manifest."""
 
 from __future__ import annotations
 
