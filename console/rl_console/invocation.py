@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., None])
 REQUEST_SECONDS = 20.0
-MOST = 1_000_000_000
-"""Of a number of an option: far longer waits overflow the clock of the operating system."""
+MOST = 5_000_000_000
+"""Of a number of an option: above Unix times, and below waits that overflow the system's clock."""
 PANEL = "Cluster and output"
 Kubeconfig = Annotated[
     Path | None, typer.Option(help="Kubeconfig file. Default: $KUBECONFIG or ~/.kube/config.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler
@@ -14,7 +15,7 @@ import pytest
 
 from rl_console import __version__, app
 from rl_console.errors import USAGE, NotAllowedError, StageFailedError
-from rl_console.invocation import Invocation
+from rl_console.invocation import Invocation, require_finite
 from tests.network.authority import Authority
 from tests.network.loopback import listening
 from tests.unit.rl_console.test_kubeconfig import kubeconfig
@@ -127,7 +128,12 @@ def test_a_number_that_is_not_finite_or_huge_is_refused(
     arguments: Sequence[str], option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert app.run(arguments) == USAGE
-    assert capsys.readouterr().err == f"error: {option}. Give a number up to 1000000000, e.g. 60\n"
+    assert capsys.readouterr().err == f"error: {option}. Give a number up to 5000000000, e.g. 60\n"
+
+
+def test_a_unix_time_is_taken() -> None:
+    """As `make demo` gives ``--started-at``."""
+    require_finite({"started_at": time.time()})
 
 
 @pytest.mark.parametrize(
