@@ -62,8 +62,10 @@ class MathChecker:
                 self._end(self._process)
 
     def _running(self) -> subprocess.Popen[str]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
+        if self._process is not None:
+            if self._process.poll() is None:
+                return self._process
+            self._end(self._process)
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,15 +59,32 @@ def test_math_answer_that_takes_too_long_is_wrong_and_the_next_is_scored(
         assert hasty.same("42", "42", seconds=SECONDS) is True
 
 
-def test_killed_math_worker_raises_a_scoring_error(checker: MathChecker) -> None:
+def test_math_worker_killed_during_a_comparison_raises_a_scoring_error(
+    checker: MathChecker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = running_worker(checker)
+    os.kill(worker.pid, signal.SIGSTOP)
+    read_line = checker._line
+
+    def killed_after_the_question(worker: subprocess.Popen[str], *, seconds: float) -> str | None:
+        worker.kill()
+        return read_line(worker, seconds=seconds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checker, "_line", killed_after_the_question)
+        with pytest.raises(CompareError, match="ended with -9"):
+            checker.same("42", "42", seconds=SECONDS)
     assert checker.same("42", "42", seconds=SECONDS) is True
-    process = checker._process
-    assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)
-    os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(CompareError, match="ended with -9"):
-        checker.same("42", "42", seconds=SECONDS)
+
+
+def test_math_worker_killed_between_comparisons_is_replaced_and_its_pipes_are_closed(
+    checker: MathChecker,
+) -> None:
+    worker = running_worker(checker)
+    worker.kill()
+    worker.wait()
     assert checker.same("42", "42", seconds=SECONDS) is True
+    assert [pipe.closed for pipe in (worker.stdin, worker.stdout) if pipe] == [True, True]
 
 
 def test_math_worker_has_no_secret_in_its_environment(
@@ -74,10 +92,8 @@ def test_math_worker_has_no_secret_in_its_environment(
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     checker.close()
-    assert checker.same("42", "42", seconds=SECONDS) is True
-    process = checker._process
-    assert process is not None
-    with open(f"/proc/{process.pid}/environ", "rb") as environment:
+    worker = running_worker(checker)
+    with open(f"/proc/{worker.pid}/environ", "rb") as environment:
         assert b"hush" not in environment.read()
 
 
@@ -90,3 +106,11 @@ async def test_math_scorer_compares_in_the_container_code(tmp_path: Path) -> Non
         assert await scorer(Response(text="", answer=None, reference="0.5")) == 0.0
     with pytest.raises(ScoringError, match="does not listen"):
         await scorer(Response(text="", answer="1/2", reference="0.5"))
+
+
+def running_worker(checker: MathChecker) -> subprocess.Popen[str]:
+    """The checker's process, started by a comparison."""
+    assert checker.same("42", "42", seconds=SECONDS) is True
+    worker = checker._process
+    assert worker is not None
+    return worker
