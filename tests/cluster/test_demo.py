@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,8 @@ def run_demo(settings: DemoSettings) -> str:
         str(settings.out),
         "--storage-class",
         settings.storage_class,
+        "--started-at",
+        str(int(time.time())),
     )
     done = subprocess.run(
         command, cwd=settings.checkout, capture_output=True, text=True, timeout=DEMO_SECONDS
