@@ -11,6 +11,8 @@ PYTHON ?= python3
 CACHE := $(or $(RL_CACHE),$(HOME)/.cache/rl-operator)
 VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
+# Where it is set, each process of a test would compile this checkout anew.
+unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
 .PHONY: help venv generate check docs kubectl-rl unit unit-operator unit-trainer unit-others servers browser contract contract-objects contract-process contract-stores contract-console contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
@@ -79,10 +81,10 @@ contract-objects:
 	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,jobs pools) -q
 
 contract-process:
-	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,api process viewers) tests/contract/turns tests/contract/rl_local -q
+	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,api process viewers) tests/contract/rl_local -q
 
 contract-stores:
-	$(VENV)/pytest $(addprefix tests/contract/,rl_contracts policy_broadcast) -q
+	$(VENV)/pytest $(addprefix tests/contract/,rl_contracts policy_broadcast turns) -q
 
 contract-console:
 	$(VENV)/pytest $(addprefix tests/contract/,rl_console rl_sampler/tools) -q
