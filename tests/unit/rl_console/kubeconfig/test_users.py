@@ -1,28 +1,19 @@
-"""What a context of a kubeconfig leads to, with a server that keeps the headers of requests."""
+"""Whom the requests of a context name, and by which credentials."""
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import http.server
 import json
 import os
-import ssl
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes.config import incluster_config
 
-from rl_console import app
 from rl_console.cluster import api
 from rl_console.cluster.api import Api
-from rl_console.cluster.kube import Cluster
 from rl_console.errors import (
-    UNREACHABLE,
-    ClusterUnavailableError,
     UsageError,
 )
 from rl_console.queries.cluster_source import TOKEN_HEADER, ClusterSource
@@ -30,6 +21,13 @@ from rl_console.tools import Tools
 from rl_contracts.errors import RLError
 from rl_contracts.queries.kinds import SummaryQuery
 from tests.network.authority import Authority
+from tests.unit.rl_console.kubeconfig.listening import (
+    SERVER,
+    Heard,
+    connect,
+    kubeconfig,
+    use_two_files,
+)
 
 AS = {
     "token": "the-token",
@@ -38,119 +36,6 @@ AS = {
     "as-groups": ["research", "on-call"],
     "as-user-extra": {"Reason/of": ["night", "day"]},
 }
-
-
-class Heard(http.server.ThreadingHTTPServer):
-    """Keeps what requests have, and answers each with an empty list, or 401 for some tokens."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.paths, self.headers = list[str](), list[list[tuple[str, str]]]()
-        self.bodies, self.certificates = list[bytes](), list[str]()
-        self.authority: Authority | None = None
-        self.refused = set[str]()
-
-    def use_tls(self, folder: Path) -> None:
-        self.authority = Authority()
-        context = self.authority.context(folder)
-        context.verify_mode = ssl.CERT_OPTIONAL
-        context.load_verify_locations(cadata=self.authority.pem)
-        self.socket = context.wrap_socket(
-            self.socket, server_side=True, do_handshake_on_connect=False
-        )
-
-    @property
-    def url(self) -> str:
-        return f"{'https' if self.authority else 'http'}://127.0.0.1:{self.server_port}"
-
-    @property
-    def cluster(self) -> dict[str, Any]:
-        """As a kubeconfig has it."""
-        if self.authority is None:
-            return {"server": self.url}
-        authority = base64.b64encode(self.authority.pem.encode()).decode()
-        return {"server": self.url, "certificate-authority-data": authority}
-
-    def values(self, beginning: str) -> list[tuple[str, str]]:
-        """Of headers of the last request."""
-        return [each for each in self.headers[-1] if each[0].startswith(beginning)]
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Heard
-
-    def do_GET(self) -> None:
-        self.server.paths.append(self.path)
-        self.server.headers.append(self.headers.items())
-        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"] or 0)))
-        if isinstance(self.connection, ssl.SSLSocket):
-            shown = self.connection.getpeercert() or {}
-            self.server.certificates.append(str(shown.get("serialNumber")))
-        body = b'{"items": []}'
-        is_refused = (self.headers["Authorization"] or "").removeprefix(
-            "Bearer "
-        ) in self.server.refused
-        self.send_response(401 if is_refused else 200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_POST(self) -> None:
-        self.do_GET()
-
-    def do_CONNECT(self) -> None:
-        self.do_GET()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[Heard]:
-    with Heard() as started:
-        yield from serving(started)
-
-
-@pytest.fixture
-def secure(tmp_path: Path) -> Iterator[Heard]:
-    """By TLS: a user's credentials are sent to no other server."""
-    with Heard() as started:
-        started.use_tls(tmp_path)
-        yield from serving(started)
-
-
-def serving(started: Heard) -> Iterator[Heard]:
-    thread = threading.Thread(target=started.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield started
-    started.shutdown()
-    thread.join()
-
-
-def kubeconfig(
-    folder: Path, cluster: dict[str, Any], user: dict[str, Any] | None, **context: Any
-) -> Path:
-    """A file with one context."""
-    file = folder / "kubeconfig"
-    chosen = {"name": "test", "context": {"cluster": "test", "user": "test", **context}}
-    written = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "test", "cluster": cluster}],
-        "users": [{"name": "test", "user": user}],
-        "contexts": [chosen],
-        "current-context": "test",
-    }
-    file.write_text(json.dumps(written))
-    return file
-
-
-def connect(file: Path) -> Cluster:
-    return Cluster(Api.connect(file, context=None, request_seconds=5))
-
-
-# Impersonation.
 
 
 def test_each_request_names_whom_the_user_impersonates(tmp_path: Path, secure: Heard) -> None:
@@ -280,18 +165,6 @@ def test_files_of_a_user_are_beside_the_kubeconfig_that_names_them(
     assert settings.key_file == str(folder / "own.key")
 
 
-def use_two_files(folder: Path, user: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use a cluster's kubeconfig and a user's; returns the folder of the user's."""
-    folders = [folder / "cluster", folder / "user"]
-    for each in folders:
-        each.mkdir()
-    files = [kubeconfig(each, SERVER, user) for each in folders]
-    written = json.loads(files[0].read_text())
-    files[0].write_text(json.dumps({**written, "users": []}))
-    monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
-    return folders[1]
-
-
 def test_a_user_without_content_has_no_credentials(tmp_path: Path) -> None:
     assert connect(kubeconfig(tmp_path, SERVER, None)).api.token == ""
 
@@ -404,135 +277,3 @@ def test_in_a_pod_a_kubeconfig_without_content_counts_as_none(
     else:
         with pytest.raises(UsageError, match=r"it is not YAML|with name gone"):
             Api.connect(None, context=None, request_seconds=5)
-
-
-# Proxies.
-
-
-def test_requests_go_through_the_cluster_s_proxy(tmp_path: Path, server: Heard) -> None:
-    cluster = {"server": "http://api.example:6443", "proxy-url": server.url}
-    connect(kubeconfig(tmp_path, cluster, {"token": "t"})).raw_jobs("lab")
-    assert server.paths[-1].startswith("http://api.example:6443/apis/rl-operator.io/")
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_the_user_of_a_proxy_is_shown_to_it(tmp_path: Path, server: Heard, scheme: str) -> None:
-    proxy = server.url.replace("http://", "http://me:p%40ss@")
-    cluster = {"server": f"{scheme}://api.example:6443", "proxy-url": proxy}
-    with contextlib.suppress(RLError):  # no TLS is behind this proxy
-        connect(kubeconfig(tmp_path, cluster, {"token": "t"})).raw_jobs("lab")
-    login = base64.b64encode(b"me:p@ss").decode()
-    assert [value for _, value in server.values("proxy-authorization")] == [f"Basic {login}"]
-
-
-@pytest.mark.parametrize(
-    ("environ", "through_proxy"),
-    [
-        ({"HTTP_PROXY": "SERVER"}, True),
-        ({"HTTP_PROXY": "SERVER", "NO_PROXY": ".example"}, False),
-        ({"http_proxy": "SERVER", "no_proxy": "10.0.0.0/8"}, True),
-        ({"HTTP_PROXY": "SERVER", "NO_PROXY": "*.example"}, False),
-        ({"HTTPS_PROXY": "SERVER"}, False),
-    ],
-    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
-)
-def test_the_environment_names_a_proxy_and_who_needs_none(
-    environ: dict[str, str],
-    through_proxy: bool,
-    tmp_path: Path,
-    server: Heard,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value.replace("SERVER", server.url))
-    cluster = connect(kubeconfig(tmp_path, {"server": "http://api.example:6443"}, {"token": "t"}))
-    manager = cluster.api.library.rest_client.pool_manager
-    assert (manager.proxy is not None) == through_proxy
-    if through_proxy:
-        cluster.raw_jobs("lab")
-        assert server.paths[-1].startswith("http://api.example:6443/")
-
-
-def test_the_proxy_s_settings_in_the_environment_do_not_change_proxy_url(
-    tmp_path: Path, server: Heard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_PROXY", "*")
-    cluster = {"server": "http://api.example:6443", "proxy-url": server.url}
-    connect(kubeconfig(tmp_path, cluster, {"token": "t"})).raw_jobs("lab")
-    assert server.paths
-
-
-def test_a_proxy_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    cluster = {"server": "https://api.example:6443", "proxy-url": "http://127.0.0.1:9"}
-    with pytest.raises(ClusterUnavailableError, match=r"the proxy: .*Connection refused\. Check"):
-        connect(kubeconfig(tmp_path, cluster, {"token": "t"})).raw_jobs("lab")
-
-
-# Files that cannot be used.
-
-SERVER = {"server": "https://127.0.0.1:9"}
-HERE = {"name": "c", "context": {"cluster": "c"}}
-
-
-@pytest.mark.parametrize(
-    ("text", "cause"),
-    [
-        ("clusters: [\n", "it is not YAML: while parsing"),
-        ("- 1\n", "a part of it has another form"),
-        ("", "it is empty"),
-        ("# nothing\n", "it is empty"),
-        (json.dumps({"current-context": "", "contexts": []}), "it names no current context"),
-        (json.dumps({"current-context": "c", "contexts": [HERE], "clusters": []}), "name c in"),
-        (
-            json.dumps(
-                {
-                    "current-context": "c",
-                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                    "clusters": [{"name": "c", "cluster": SERVER}],
-                    "users": None,
-                }
-            ),
-            "Expected object with name u in",
-        ),
-    ],
-)
-def test_a_damaged_kubeconfig_is_named(text: str, cause: str, tmp_path: Path) -> None:
-    file = tmp_path / "kubeconfig"
-    file.write_text(text)
-    with pytest.raises(UsageError) as caught:
-        connect(file)
-    assert str(caught.value).startswith(f"the kubeconfig {file} cannot be used: ")
-    assert cause in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("cluster", "user", "cause"),
-    [
-        (SERVER, {"tokenFile": "/nowhere/token"}, "No such file or directory: '/nowhere/token'"),
-        ({**SERVER, "proxy-url": "127.0.0.1:9"}, {"token": "t"}, "URL must begin with http"),
-        ({**SERVER, "proxy-url": "socks5://h:9"}, {"token": "t"}, "and SOCKS is not supported"),
-        ({**SERVER, "certificate-authority-data": "x"}, {"token": "t"}, "another form"),
-    ],
-)
-def test_what_a_kubeconfig_names_must_be_of_use(
-    cluster: dict[str, Any], user: dict[str, Any], cause: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UsageError, match=cause):
-        connect(kubeconfig(tmp_path, cluster, user))
-
-
-def test_an_empty_value_is_as_an_absent_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = kubeconfig(tmp_path, {**SERVER, "proxy-url": ""}, {"token": "t", "as": ""}, namespace="")
-    assert connect(file).default_namespace == "default"
-    (tmp_path / ".kube").mkdir()
-    file.rename(tmp_path / ".kube/config")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("KUBECONFIG", "")
-    assert app.run(["--kubeconfig", "", "--context", "", "list"]) == UNREACHABLE
-    assert "listing RLJobs of default: https://127.0.0.1:9" in capsys.readouterr().err

@@ -17,16 +17,13 @@ from cryptography import x509
 from rl_console.cluster.api import Api
 from rl_console.errors import NotLoggedInError, UsageError
 from tests.network.authority import Authority
-from tests.unit.rl_console.test_kubeconfig import (
+from tests.unit.rl_console.kubeconfig.listening import (
     SERVER,
     Heard,
     connect,
     kubeconfig,
-    secure,
     use_two_files,
 )
-
-__all__ = ["secure"]
 
 VERSION = "client.authentication.k8s.io/v1"
 ANSWER = {"apiVersion": VERSION, "kind": "ExecCredential", "status": {"token": "given"}}
