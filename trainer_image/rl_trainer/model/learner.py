@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,28 +15,22 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.documents.step_metrics import MOST_GPUS, GpuUse
 from rl_contracts.spec.algorithm.algorithm import CRITIC_FIELD, TEACHER_FIELD
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer.algorithm import loss_scale, minibatches, objective
+from rl_trainer.algorithm import minibatches, objective
 from rl_trainer.algorithm.assessment import Assessment
 from rl_trainer.algorithm.kl import controller
 from rl_trainer.algorithm.kl.controller import Controls
-from rl_trainer.algorithm.objective import Terms
-from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Gap, Rates, Tally, Update
 from rl_trainer.distributed.rank_commands import Purpose
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import memory, microbatch, model_outputs, models
 from rl_trainer.model import optimizer as optimizers
-from rl_trainer.model.accumulate import accumulate, values_by_sample
-from rl_trainer.model.experts import router_losses
-from rl_trainer.model.parallel import pieces, sharding, shares
+from rl_trainer.model.parallel import pieces, shares
 from rl_trainer.model.parallel.pieces import StoredTensor
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.usage import flops, gpu_use
+from rl_trainer.model.weight_update import WeightUpdate
 from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
-
-log = logging.getLogger(__name__)
 
 
 class Learner:
@@ -91,6 +83,7 @@ class Learner:
             chips=world.size,
         )
         self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
+        self._weight_update = WeightUpdate(self.models, self.parameters, self.optimizer)
         self.controls = controller.initial(spec.algorithm)
         section = spec.algorithm.critic
         self._policy_waits = 0 if section is None else section.warmup_steps
@@ -133,7 +126,13 @@ class Learner:
         with phases.of(UPDATE):
             for number, chosen in enumerate(planned):
                 part = [samples[index] for index in chosen]
-                values = self._update(part, step=step, tally=tally, first=number < first_pass)
+                values, self.controls = self._weight_update.make(
+                    part,
+                    step=step,
+                    controls=self.controls,
+                    tally=tally,
+                    first=number < first_pass,
+                )
                 if number < first_pass:
                     tally.values |= {chosen[place]: value for place, value in values.items()}
         update = dataclasses.replace(
@@ -246,106 +245,6 @@ class Learner:
             step=step,
         )
 
-    def _update(
-        self, samples: Sequence[Sample], *, step: int, tally: Tally, first: bool
-    ) -> dict[int, Tensor]:
-        """Accumulate the gradient of ``samples`` and make one update of the weights.
-
-        Returns ``Terms.values`` of the samples that this rank computed, by index.
-        """
-        self.optimizer.zero_grad(set_to_none=True)
-        counts = [sample.num_generated for sample in samples]
-        denominator = objective.denominator(counts, self._algorithm)
-        scale, counted = self._scale, tally if first else None
-        with router_losses.applied(self.models, samples, tally=counted, scale=scale):
-            own, values = self._accumulate_all(samples, step=step, denominator=denominator)
-            all_terms = [terms for part in self.world.gather_shares(own) for terms in part]
-        broken = [index for terms in all_terms for index in terms.not_finite]
-        if broken:
-            raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
-        self.models.rest()
-        if scale != 1.0:
-            sharding.scale_gradients(self.parameters.values(), 1 / scale)
-        norm = sharding.clip_gradients(
-            self.parameters.values(), max_norm=self.training.optimizer.max_gradient_norm
-        )
-        finite = math.isfinite(norm)
-        if not finite and scale <= loss_scale.LEAST:
-            raise _not_finite(step=step, what="gradient", sample=self._culprit(samples, step=step))
-        loss = tally.add(
-            all_terms,
-            denominator=denominator,
-            norm=norm if finite else None,
-            tokens=sum(counts),
-            first=first,
-        )
-        if not math.isfinite(loss):
-            raise _not_finite(step=step, what="loss", sample=None)
-        if self._scales:
-            self.controls = loss_scale.after(self.controls, finite=finite)
-        if finite:
-            optimizers.step(self.optimizer, self.training)
-        else:
-            log.warning(
-                "an update of step %d is skipped: its gradient is not finite at a loss scale of "
-                "%g; the next one has %g",
-                step,
-                scale,
-                self.controls.loss_scale,
-            )
-        return values
-
-    @property
-    def _scales(self) -> bool:
-        """Whether losses are scaled, and an update may be skipped."""
-        return self.training.precision == "FP16"
-
-    @property
-    def _scale(self) -> float:
-        return self.controls.loss_scale if self._scales else 1.0
-
-    def _accumulate_all(
-        self, samples: Sequence[Sample], *, step: int, denominator: int
-    ) -> tuple[list[Terms], dict[int, Tensor]]:
-        """Add the gradient of this rank's microbatches; returns their terms and tokens' values."""
-        own: list[Terms] = []
-        values: dict[int, Tensor] = {}
-        for packed in self.models.microbatches(samples):
-            terms = self._accumulate(packed, step=step, denominator=denominator)
-            if not packed.filler:
-                values |= values_by_sample(packed, terms)
-                own += [dataclasses.replace(term, values=None) for term in terms]
-        return own, values
-
-    def _accumulate(self, packed: Packed, *, step: int, denominator: int) -> list[Terms]:
-        coefficient = self.controls.kl_coefficient
-        return accumulate(
-            self.models,
-            packed,
-            step=step,
-            denominator=denominator,
-            kl_coefficient=coefficient,
-            scale=self._scale,
-        )
-
-    def _culprit(self, samples: Sequence[Sample], *, step: int) -> Sample | None:
-        """The first sample whose gradient alone is not finite; None where only their sum is not."""
-        for sample in samples:
-            self.optimizer.zero_grad(set_to_none=True)
-            for packed in self.models.microbatches([sample]):
-                self._accumulate(packed, step=step, denominator=1)
-            gradients = [
-                parameter.grad
-                for parameter in self.parameters.values()
-                if parameter.grad is not None
-            ]
-            finite = all(
-                bool(torch.isfinite(sharding.part(gradient)).all()) for gradient in gradients
-            )
-            if not all(self.world.gather(finite)):
-                return sample
-        return None
-
     def _summary(self, tally: Tally, *, rates: Rates, seconds: float) -> Update:
         algorithm, number = self._algorithm, max(1, len(tally.losses))
         with_kl = algorithm.divergence is not None
@@ -366,7 +265,7 @@ class Learner:
             tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
             experts=tally.experts,
             skipped=len(tally.losses) - len(tally.norms),
-            loss_scale=self.controls.loss_scale if self._scales else None,
+            loss_scale=self.controls.loss_scale if self._weight_update.scales else None,
         )
 
     def _gpus(self) -> tuple[GpuUse, ...]:
@@ -405,12 +304,3 @@ class Learner:
         for sample in samples:
             groups.setdefault(sample.group, {})[sample.rollout] = sample.advantage
         return controller.mean_entropy([list(group.values()) for group in groups.values()])
-
-
-def _not_finite(*, step: int, what: str, sample: Sample | None) -> TrainingFailedError:
-    of = f"of rollout {sample.rollout}" if sample is not None else "of all rollouts together"
-    return TrainingFailedError(
-        reason="NotFinite",
-        message=f"Step {step} was not made: the {what} {of} is not finite. "
-        "A lower spec.training.optimizer.learningRate may help.",
-    )

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Rates, Update
 from rl_trainer.model.learner import Learner
+from rl_trainer.model.weight_update import WeightUpdate
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
@@ -21,7 +23,7 @@ from tests.waiting import until
 
 def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what: str) -> None:
     """Have one step meet a loss or a gradient that is not finite, once the last one is durable."""
-    update, accumulate = Learner.update, Learner._accumulate
+    update, accumulate = Learner.update, WeightUpdate._accumulate
 
     def spoiled(
         self: Learner, samples: Sequence[Sample], *, step: int, rates: Rates | None = None
@@ -36,8 +38,10 @@ def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what
                 samples = [first, *samples[1:]]
         return update(self, samples, step=step, rates=rates)
 
-    def accumulated(self: Learner, packed: Packed, *, step: int, denominator: int) -> list[object]:
-        terms = accumulate(self, packed, step=step, denominator=denominator)
+    def accumulated(
+        self: WeightUpdate, packed: Packed, *, step: int, denominator: int, controls: Controls
+    ) -> list[object]:
+        terms = accumulate(self, packed, step=step, denominator=denominator, controls=controls)
         if step == at and what == "gradient":
             gradient = next(iter(self.parameters.values())).grad
             assert gradient is not None
@@ -46,7 +50,7 @@ def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what
 
     at = step
     monkeypatch.setattr(Learner, "update", spoiled)
-    monkeypatch.setattr(Learner, "_accumulate", accumulated)
+    monkeypatch.setattr(WeightUpdate, "_accumulate", accumulated)
 
 
 def test_a_nonfinite_step_leaves_the_last_checkpoint(make_world: MakeWorld) -> None:
