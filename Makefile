@@ -81,13 +81,13 @@ contract-objects:
 	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,jobs pools) -q
 
 contract-process:
-	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,api process viewers) tests/contract/rl_local -q
+	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,api process) tests/contract/rl_local -q
 
 contract-stores:
 	$(VENV)/pytest $(addprefix tests/contract/,rl_contracts policy_broadcast turns) -q
 
 contract-console:
-	$(VENV)/pytest $(addprefix tests/contract/,rl_console rl_sampler/tools) -q
+	$(VENV)/pytest $(addprefix tests/contract/,rl_console rl_operator/viewers rl_sampler/tools) -q
 
 contract-sampler:
 	$(VENV)/pytest tests/contract/rl_sampler --ignore=tests/contract/rl_sampler/tools -q

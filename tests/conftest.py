@@ -1,4 +1,3 @@
-import gc
 import os
 import signal
 
@@ -6,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.examples import DEFAULT, EXPLORED_DEFAULT
+from tests.garbage import collect_seldom
 
 # Before torch is imported, here or in a process that a test starts: two test runs share the
 # machine's cores, and threads that wait for each other spin.
@@ -33,11 +33,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    # Looking for reference cycles at Python's defaults took a fifth of all processor time: after
-    # each 700 new objects, and ten times at the end, through every module that was imported.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    # At its end pytest looks ten times for what tests left open: no longer through all modules.
+    collect_seldom()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
