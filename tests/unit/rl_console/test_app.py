@@ -18,7 +18,7 @@ from rl_console.errors import USAGE, NotAllowedError, StageFailedError
 from rl_console.invocation import Invocation, require_finite
 from tests.network.authority import Authority
 from tests.network.loopback import listening
-from tests.unit.rl_console.kubeconfig.listening import kubeconfig
+from tests.unit.rl_console.kubeconfig.recording_server import kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
 SLOW = ("kubernetes", "pydantic", "matplotlib", "minio", "pymongo", "rich.console", "celpy")

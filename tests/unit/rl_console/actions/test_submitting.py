@@ -15,7 +15,7 @@ from rl_console.cluster.kube import Cluster
 from rl_console.errors import USAGE
 from rl_console.manifests.files import Document
 from tests.samples.manifests import a_job
-from tests.unit.rl_console.kubeconfig.listening import kubeconfig
+from tests.unit.rl_console.kubeconfig.recording_server import kubeconfig
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.rl_console.kubeconfig.listening import Heard, serving
+from tests.unit.rl_console.kubeconfig.recording_server import RecordingServer, serving
 
 
 @pytest.fixture
-def server() -> Iterator[Heard]:
-    with Heard() as started:
+def server() -> Iterator[RecordingServer]:
+    with RecordingServer() as started:
         yield from serving(started)
 
 
 @pytest.fixture
-def secure(tmp_path: Path) -> Iterator[Heard]:
+def secure(tmp_path: Path) -> Iterator[RecordingServer]:
     """By TLS: a user's credentials are sent to no other server."""
-    with Heard() as started:
+    with RecordingServer() as started:
         started.use_tls(tmp_path)
         yield from serving(started)

@@ -17,9 +17,9 @@ from cryptography import x509
 from rl_console.cluster.api import Api
 from rl_console.errors import NotLoggedInError, UsageError
 from tests.network.authority import Authority
-from tests.unit.rl_console.kubeconfig.listening import (
+from tests.unit.rl_console.kubeconfig.recording_server import (
     SERVER,
-    Heard,
+    RecordingServer,
     connect,
     kubeconfig,
     use_two_files,
@@ -178,7 +178,7 @@ def test_a_certificate_of_a_plugin_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["files", "data", "password", "name", "token"])
 def test_other_credentials_of_a_user_are_used_and_the_plugin_does_not_run(
-    kind: str, tmp_path: Path, secure: Heard
+    kind: str, tmp_path: Path, secure: RecordingServer
 ) -> None:
     """As by kubectl."""
     assert secure.authority
@@ -311,7 +311,9 @@ def test_a_credential_plugin_without_a_command_is_a_fault_of_the_kubeconfig(tmp_
         token_of(tmp_path, {"exec": {"apiVersion": VERSION}})
 
 
-def test_a_credential_plugin_that_works_is_used_once(tmp_path: Path, secure: Heard) -> None:
+def test_a_credential_plugin_that_works_is_used_once(
+    tmp_path: Path, secure: RecordingServer
+) -> None:
     count = tmp_path / "count"
     plugin = script(tmp_path / "plugin", f"echo x >> {count}")
     connect(kubeconfig(tmp_path, secure.cluster, using(plugin))).raw_jobs("lab")
@@ -320,7 +322,7 @@ def test_a_credential_plugin_that_works_is_used_once(tmp_path: Path, secure: Hea
 
 
 def test_a_credential_plugin_is_run_again_when_its_token_runs_out(
-    tmp_path: Path, secure: Heard
+    tmp_path: Path, secure: RecordingServer
 ) -> None:
     count = tmp_path / "count"
     status = {"token": "given", "expirationTimestamp": PAST}
@@ -355,7 +357,7 @@ def with_certificate(authority: Authority, **status: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("token", [{}, {"token": "given"}])
 def test_a_certificate_that_runs_out_is_renewed(
-    token: dict[str, str], tmp_path: Path, secure: Heard
+    token: dict[str, str], tmp_path: Path, secure: RecordingServer
 ) -> None:
     assert secure.authority
     first, second, third = (with_certificate(secure.authority, **token) for _ in "123")
@@ -374,7 +376,7 @@ def test_a_certificate_that_runs_out_is_renewed(
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_request_is_repeated_once_with_a_new_credential_after_a_refusal(
-    method: str, tmp_path: Path, secure: Heard
+    method: str, tmp_path: Path, secure: RecordingServer
 ) -> None:
     secure.refused = {"first"}
     plugin = answering(tmp_path, {"token": "first"}, {"token": "second"})
@@ -393,7 +395,7 @@ def test_a_request_is_repeated_once_with_a_new_credential_after_a_refusal(
 
 @pytest.mark.parametrize(("second", "sent"), [("first", 1), ("second", 2)])
 def test_a_second_refusal_is_an_error(
-    second: str, sent: int, tmp_path: Path, secure: Heard
+    second: str, sent: int, tmp_path: Path, secure: RecordingServer
 ) -> None:
     plugin = answering(tmp_path, {"token": "first"}, {"token": second})
     api = connect(kubeconfig(tmp_path, secure.cluster, using(plugin))).api

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from rl_console.errors import (
-    ClusterUnavailableError,
-)
+from rl_console.errors import ClusterUnavailableError
 from rl_contracts.errors import RLError
-from tests.unit.rl_console.kubeconfig.listening import Heard, connect, kubeconfig
+from tests.unit.rl_console.kubeconfig.recording_server import RecordingServer, connect, kubeconfig
 
 
-def test_requests_go_through_the_cluster_s_proxy(tmp_path: Path, server: Heard) -> None:
+def test_requests_go_through_the_cluster_s_proxy(tmp_path: Path, server: RecordingServer) -> None:
     cluster = {"server": "http://api.example:6443", "proxy-url": server.url}
     connect(kubeconfig(tmp_path, cluster, {"token": "t"})).raw_jobs("lab")
     assert server.paths[-1].startswith("http://api.example:6443/apis/rl-operator.io/")
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_the_user_of_a_proxy_is_shown_to_it(tmp_path: Path, server: Heard, scheme: str) -> None:
+def test_the_user_of_a_proxy_is_shown_to_it(
+    tmp_path: Path, server: RecordingServer, scheme: str
+) -> None:
     proxy = server.url.replace("http://", "http://me:p%40ss@")
     cluster = {"server": f"{scheme}://api.example:6443", "proxy-url": proxy}
     with contextlib.suppress(RLError):  # no TLS is behind this proxy
@@ -46,7 +46,7 @@ def test_the_environment_names_a_proxy_and_who_needs_none(
     environ: dict[str, str],
     through_proxy: bool,
     tmp_path: Path,
-    server: Heard,
+    server: RecordingServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
@@ -63,7 +63,7 @@ def test_the_environment_names_a_proxy_and_who_needs_none(
 
 
 def test_the_proxy_s_settings_in_the_environment_do_not_change_proxy_url(
-    tmp_path: Path, server: Heard, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
     cluster = {"server": "http://api.example:6443", "proxy-url": server.url}

@@ -21,7 +21,7 @@ SERVER = {"server": "https://127.0.0.1:9"}
 """A cluster of a kubeconfig: nobody listens there."""
 
 
-class Heard(http.server.ThreadingHTTPServer):
+class RecordingServer(http.server.ThreadingHTTPServer):
     """Keeps what requests have, and answers each with an empty list, or 401 for some tokens."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Heard(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Heard
+    server: RecordingServer
 
     def do_GET(self) -> None:
         self.server.paths.append(self.path)
@@ -87,7 +87,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def serving(started: Heard) -> Iterator[Heard]:
+def serving(started: RecordingServer) -> Iterator[RecordingServer]:
     thread = threading.Thread(target=started.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield started
