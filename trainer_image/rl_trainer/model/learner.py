@@ -29,7 +29,7 @@ from rl_trainer.model.parallel import pieces, shares
 from rl_trainer.model.parallel.pieces import StoredTensor
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.usage import flops, gpu_use
-from rl_trainer.model.weight_update import WeightUpdate
+from rl_trainer.model.weight_update import WeightUpdater
 from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
 
 
@@ -83,7 +83,7 @@ class Learner:
             chips=world.size,
         )
         self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
-        self._weight_update = WeightUpdate(self.models, self.parameters, self.optimizer)
+        self._updater = WeightUpdater(self.models, self.parameters, self.optimizer)
         self.controls = controller.initial(spec.algorithm)
         section = spec.algorithm.critic
         self._policy_waits = 0 if section is None else section.warmup_steps
@@ -126,7 +126,7 @@ class Learner:
         with phases.of(UPDATE):
             for number, chosen in enumerate(planned):
                 part = [samples[index] for index in chosen]
-                values, self.controls = self._weight_update.make(
+                values, self.controls = self._updater.make(
                     part,
                     step=step,
                     controls=self.controls,
@@ -265,7 +265,7 @@ class Learner:
             tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
             experts=tally.experts,
             skipped=len(tally.losses) - len(tally.norms),
-            loss_scale=self.controls.loss_scale if self._weight_update.scales else None,
+            loss_scale=self.controls.loss_scale if self._updater.scales else None,
         )
 
     def _gpus(self) -> tuple[GpuUse, ...]:

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class WeightUpdate:
-    """Makes the updates of a step.
+class WeightUpdater:
+    """Makes updates of the weights, one at a time.
 
     Args:
         models: the policy, and what it is compared with.
@@ -49,12 +49,12 @@ class WeightUpdate:
         Args:
             samples: of the update, the same on all ranks.
             step: the training step that is being made, ≥ 1.
-            controls: of this step, and of the update before.
-            tally: the step's totals, which the update is added to.
+            controls: as the update before left them.
+            tally: the step's totals; this update is added to them.
             first: whether the samples are trained for the first time in this step.
 
         Returns:
-            ``Terms.values`` of the samples that this rank computed, by index, and the controls of
+            ``Terms.values`` of the samples that this rank computed, by index, and the controls for
             the next update.
 
         Raises:
@@ -110,7 +110,7 @@ class WeightUpdate:
         return controls.loss_scale if self.scales else 1.0
 
     def _clipped_norm(self, scale: float) -> float:
-        """Undo the scale of the gradient and clip it; its norm before that."""
+        """Divide the gradient by the scale, clip it, and return its norm before it was clipped."""
         self.models.rest()
         if scale != 1.0:
             sharding.scale_gradients(self.parameters.values(), 1 / scale)

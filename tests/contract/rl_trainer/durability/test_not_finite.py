@@ -14,7 +14,7 @@ from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Rates, Update
 from rl_trainer.model.learner import Learner
-from rl_trainer.model.weight_update import WeightUpdate
+from rl_trainer.model.weight_update import WeightUpdater
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
@@ -23,7 +23,7 @@ from tests.waiting import until
 
 def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what: str) -> None:
     """Have one step meet a loss or a gradient that is not finite, once the last one is durable."""
-    update, accumulate = Learner.update, WeightUpdate._accumulate
+    update, accumulate = Learner.update, WeightUpdater._accumulate
 
     def spoiled(
         self: Learner, samples: Sequence[Sample], *, step: int, rates: Rates | None = None
@@ -39,7 +39,7 @@ def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what
         return update(self, samples, step=step, rates=rates)
 
     def accumulated(
-        self: WeightUpdate, packed: Packed, *, step: int, denominator: int, controls: Controls
+        self: WeightUpdater, packed: Packed, *, step: int, denominator: int, controls: Controls
     ) -> list[object]:
         terms = accumulate(self, packed, step=step, denominator=denominator, controls=controls)
         if step == at and what == "gradient":
@@ -50,7 +50,7 @@ def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what
 
     at = step
     monkeypatch.setattr(Learner, "update", spoiled)
-    monkeypatch.setattr(WeightUpdate, "_accumulate", accumulated)
+    monkeypatch.setattr(WeightUpdater, "_accumulate", accumulated)
 
 
 def test_a_nonfinite_step_leaves_the_last_checkpoint(make_world: MakeWorld) -> None:

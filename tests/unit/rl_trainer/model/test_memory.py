@@ -18,7 +18,7 @@ from rl_trainer.errors import OutOfMemoryError
 from rl_trainer.model import loading, memory, model_outputs, optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from rl_trainer.model.weight_update import WeightUpdate
+from rl_trainer.model.weight_update import WeightUpdater
 from tests.models import states
 from tests.models.tiny_model import save_tiny
 from tests.unit.rl_trainer.compared import same, weights
@@ -192,7 +192,7 @@ def test_an_allocation_that_fails_is_explained_with_step_sum_and_remedies(
     learner = make_learner(
         training={"maxTokensPerMicrobatch": 4096, "gradientCheckpointing": False}
     )
-    monkeypatch.setattr(WeightUpdate, "make", full)
+    monkeypatch.setattr(WeightUpdater, "make", full)
     with pytest.raises(OutOfMemoryError) as caught:
         learner.update(make_samples(), step=3)
     message = str(caught.value)
