@@ -11,7 +11,7 @@ PYTHON ?= python3
 CACHE := $(or $(RL_CACHE),$(HOME)/.cache/rl-operator)
 VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
-# Where it is set, each process of a test would compile this checkout anew.
+# Where a machine sets this, every process that a test starts compiles the checkout again.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 

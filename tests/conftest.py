@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.examples import DEFAULT, EXPLORED_DEFAULT
-from tests.garbage import collect_seldom
+from tests.garbage import collect_rarely
 
 # Before torch is imported, here or in a process that a test starts: two test runs share the
 # machine's cores, and threads that wait for each other spin.
@@ -33,8 +33,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    # At its end pytest looks ten times for what tests left open: no longer through all modules.
-    collect_seldom()
+    # At its end pytest runs ten full collections, to see what tests left open.
+    collect_rarely()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,7 +6,7 @@ writes the children's process ids and how they ended.
 
 What differs from a fresh interpreter: all children share modules that were imported, and objects
 that were made, before the fork (among them the hash seed, the logging module and a tokenizer that
-was loaded); torch cannot be imported; the garbage collector works seldom and never visits what the
+was loaded); torch cannot be imported; the garbage collector runs rarely and never visits what the
 server made; ``tasks.UNCHANGED_SECONDS`` is one second; variables that an interpreter or a library
 reads at its start (PYTHON*, OPENBLAS_NUM_THREADS) are the server's, save that folders of PYTHONPATH
 are added to the path; at the end modules are not torn down. ``pods.new_process`` starts a fresh
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rl_sampler import TERMINATED
-from tests.garbage import collect_seldom
+from tests.garbage import collect_rarely
 from tests.servers import ROOT
 from tests.waiting import HUNG_SECONDS
 
@@ -179,7 +179,7 @@ def main(model: Path) -> int:
     load_prompts(model).render([{"role": "user", "content": "1"}], tools=())
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("a process with threads must not fork")
-    collect_seldom()  # or the children's collections would copy the memory that they share
+    collect_rarely()  # or the children's collections would copy the memory that they share
     request = _serve()
     if request is None:
         return 0

@@ -44,7 +44,7 @@ from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.parallel import sharding
 from rl_trainer.rollouts.rank_work import RankWork
-from tests.garbage import collect_seldom
+from tests.garbage import collect_rarely
 from tests.models import states
 from tests.models.tiny_model import VOCABULARY, tiny_model
 
@@ -248,7 +248,7 @@ def _rank(
     work: Work, rank: int, sizes: MeshSizes, folder: Path, rendezvous: Path, file: Path
 ) -> None:
     size = sizes.processes
-    collect_seldom()
+    collect_rarely()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     dist.init_process_group(
